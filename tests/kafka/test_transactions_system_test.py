@@ -62,12 +62,12 @@ def test_copies_are_whole_while_gateways_are_killed(tmp_path: Path) -> None:
     for one in copiers:
         one.kill()
         one.wait()
+    for gateway in gateways:  # They finish what they have decided.
+        gateway.stop()
     with txlog.Consumer(
         "output", root=root, auto_offset_reset="earliest", isolation_level="read_committed"
     ) as consumer:
         found = [int(record.value) for record in consumer.read_to_end()]
-    for gateway in gateways:
-        gateway.stop()
     assert sorted(found) == list(range(RECORDS))
 
 

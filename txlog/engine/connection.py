@@ -11,7 +11,7 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from functools import partial
 from typing import Any, NoReturn
 
@@ -21,6 +21,7 @@ from txlog.clock import Runtime
 from txlog.coordinator.coordinator import Coordinator, coordinator_number_of
 from txlog.coordinator.marker_carrier import MarkerCarriers
 from txlog.coordinator.topic_deletion import CoordinatedDeletion
+from txlog.coordinator.transaction import PREPARED
 from txlog.engine.append.appender import ENTRY_BATCHES_MAX
 from txlog.errors import (
     InvalidConfig,
@@ -112,6 +113,23 @@ class Connection(InOneProcess):
         for coordinator, state in zip(coordinators, self.cluster.answers(reads), strict=True):
             if state is not None:
                 yield coordinator
+
+    def finish_decided(self, topics: Container[str] | None = None) -> None:
+        """Complete decided transactions, of any process, which otherwise happens in the background:
+        all, or those that write to one of `topics`. Raises the first error, after the others are
+        complete."""
+        errors: list[TxlogError] = []
+        for coordinator in self.caught_up():
+            for name, transaction in list(coordinator.state.open_transactions()):
+                written = [participant.topic for participant in transaction.participants]
+                is_meant = topics is None or any(topic in topics for topic in written)
+                if transaction.state in PREPARED and is_meant:
+                    try:
+                        coordinator.finish(name, transaction.tx_id)
+                    except TxlogError as error:
+                        errors.append(error)
+        for first in errors:
+            raise first
 
     def outcome(self, tx_id: TxId) -> TransactionOutcome:
         """How a transaction ended; UNKNOWN_ID if no coordinator knows it, or its coordinator has

@@ -46,9 +46,11 @@ class Completion:
         groups: tuple[str, ...],
         *,
         is_visible: bool,
+        on_markers: Callable[[bool], object] = lambda _: None,
     ) -> None:
         """`is_visible`: every topic has the marker; otherwise the markers are written now, in the
-        background. `groups` are those whose offsets are still pending."""
+        background, and `on_markers` is told there whether they are. `groups` are those whose
+        offsets are still pending."""
         self._connection = connection
         self._coordinator = coordinator
         self._transactional_id = transactional_id
@@ -62,6 +64,7 @@ class Completion:
         self._groups = () if is_one_journal else groups
         self.is_visible = is_visible
         """Whether every topic has the marker."""
+        self._on_markers = on_markers
         self._markers: Callable[[], object] | None = None
         self._committed: Postponed[None] | None = None
         self._offsets: Postponed[None] | None = None
@@ -71,8 +74,11 @@ class Completion:
             self._markers = in_background(connection.runtime.fan_out, self._write_markers)
 
     def _write_markers(self) -> None:
-        self._coordinator.write_markers(self._transactional_id, self._tx_id)
-        self.is_visible = True
+        try:
+            self._coordinator.write_markers(self._transactional_id, self._tx_id)
+            self.is_visible = True
+        finally:
+            self._on_markers(self.is_visible)
         self._schedule_next()
 
     def _schedule_next(self) -> None:

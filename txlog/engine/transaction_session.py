@@ -80,9 +80,11 @@ class TransactionSession:
         *,
         is_staged: bool = False,
         is_visible: bool = True,
+        on_markers: Callable[[bool], object] = lambda _: None,
     ) -> None:
         """`is_staged`: transactions begin with PREPARE_COMMIT, unless partitions are declared.
-        `is_visible`: `commit` returns once every topic has the marker, not with the decision.
+        `is_visible`: `commit` returns once every topic has the marker, not with the decision; then
+        `on_markers` is told in the background whether they are written.
 
         Raises InvalidConfig if staged segments could be deleted before the transaction times out
         (R42).
@@ -100,7 +102,7 @@ class TransactionSession:
         """The id of the open transaction, or of the last one."""
         self._tag = ""
         self._is_staged = is_staged
-        self._is_visible = is_visible
+        self._is_visible, self._on_markers = is_visible, on_markers
         self.has_begun = False
         """Whether BEGIN is written."""
         self._opened_ms = 0.0
@@ -414,6 +416,7 @@ class TransactionSession:
             self.tx_id,
             waiting,
             is_visible=self._is_visible,
+            on_markers=self._on_markers,
         )
         return base_offsets
 

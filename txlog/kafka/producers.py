@@ -6,13 +6,19 @@ the decision; few records it keeps themselves, and they ride in the decision's e
 stored before the first record is acknowledged, so that a gateway which does not have them knows
 that they exist: it refuses to go on, and the client aborts and begins again in a new epoch
 (KIP-360), which fences the gateway that has them.
+
+A commit is answered once it is decided, as a broker does it. Markers follow in the background, and
+BEGIN of the next transaction waits for them (R5). What a gateway that was killed, or a store that
+failed, has left is finished by the client's next request, or by `finish_decided`.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from kafka.errors import (
@@ -29,7 +35,7 @@ from txlog.coordinator.events import Participant, Registration
 from txlog.coordinator.transaction import TransactionalId
 from txlog.engine.connection import Connection
 from txlog.engine.transaction_session import TransactionSession
-from txlog.errors import TxlogError
+from txlog.errors import FencedError, TransactionAborted, TxlogError
 from txlog.fan_out import in_background
 from txlog.groups.offsets import topics_present
 from txlog.groups.state import OffsetsCommitted, OffsetsPended, Pending, PendingOffset
@@ -43,6 +49,8 @@ from txlog.model import (
 from txlog.topic.events import NO_PRODUCER, AppendBatches
 from txlog.topic.records.batch import InlineSegment, Segment
 from txlog.topic.topic_log import TopicLog
+
+log = logging.getLogger(__name__)
 
 SEQUENCES = 1 << 31
 """Kafka's sequences go round; txlog's rise."""
@@ -58,8 +66,15 @@ Batches = Mapping[int, SentBatch]
 class Producers:
     """Writes what clients produce. Safe to use from threads."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(
+        self, connection: Connection, on_visible: Callable[[], object] = lambda: None
+    ) -> None:
+        """`on_visible` is called, by any thread, when records of a transaction can be read."""
         self._connection = connection
+        self._on_visible = on_visible
+        self.must_finish = True
+        """Whether a decided transaction may be incomplete: another gateway was killed, perhaps one
+        before this one, or the store has failed."""
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
         self._kept_bytes = 0
         self._lock = threading.Lock()
@@ -91,7 +106,9 @@ class Producers:
         with self._lock:
             session = self._sessions.pop(transactional_id, None)
             if session is None:
-                session = _Session(self._connection, transactional_id, timeout_ms, self._keep)
+                session = _Session(
+                    self._connection, transactional_id, timeout_ms, self._keep, self._on_markers
+                )
             self._sessions[transactional_id] = session
             surplus = len(self._sessions) - SESSIONS_MAX
             evicted = [self._sessions.popitem(last=False)[1] for _ in range(surplus)]
@@ -100,11 +117,39 @@ class Producers:
         return session.register(timeout_ms, producer_id, epoch)
 
     def _keep(self, size: int) -> bool:
-        """Whether there is room for so many bytes more, which are then taken."""
+        """Whether there is room for so many bytes more, which are then taken. Transactions past
+        their timeout make room."""
+        if self._kept_bytes + size > KEPT_BYTES_MAX:
+            with self._lock:
+                sessions = list(self._sessions.values())
+            for session in sessions:
+                session.drop_if_late()
         with self._lock:
             has_room = self._kept_bytes + size <= KEPT_BYTES_MAX
             self._kept_bytes += size if has_room else 0
         return has_room
+
+    def _on_markers(self, are_written: bool) -> None:
+        if are_written:
+            self._on_visible()
+        else:
+            self.must_finish = True
+
+    def finish_decided(self) -> None:
+        """Finish all transactions of the log that are decided. Raises the first error."""
+        self.must_finish = False
+        try:
+            self._connection.finish_decided()
+        except TxlogError:
+            self.must_finish = True
+            raise
+        finally:
+            self._on_visible()
+
+    def close(self) -> None:
+        """Finish what clients were told is committed. No request is under way."""
+        closings = [session.close for session in self._sessions.values()]
+        self._connection.runtime.fan_out.run_all(closings)
 
     def session(self, transactional_id: str, producer_id: int, epoch: int) -> _Session:
         """The session of a client that has registered here. Raises UnknownProducerIdError,
@@ -187,8 +232,10 @@ class Producers:
         outcome = coordinator.outcome(tx_id)
         if commits and outcome is not TransactionOutcome.COMMITTED:
             raise UnknownProducerIdError("its records are known to another gateway")
-        if not commits and outcome is TransactionOutcome.OPEN:
+        if outcome is TransactionOutcome.OPEN:
             coordinator.abort(transactional_id, tx_id)
+        else:  # The other gateway may have been killed after the decision.
+            coordinator.finish(transactional_id, tx_id)
 
 
 class _Session:
@@ -200,11 +247,13 @@ class _Session:
         transactional_id: str,
         timeout_ms: int,
         keep: Callable[[int], bool],
+        on_markers: Callable[[bool], object],
     ) -> None:
-        """`keep` tells whether so many bytes more may wait in memory."""
+        """`keep` tells whether so many bytes more may wait in memory; `on_markers` is told whether
+        those of a decided transaction are written."""
         self._connection = connection
         self._id = transactional_id
-        self._keep = keep
+        self._keep, self._on_markers = keep, on_markers
         self._kept_bytes = 0
         self._timeout_ms = timeout_ms
         self._session = self._new_session()
@@ -220,10 +269,19 @@ class _Session:
         self._sequences: dict[tuple[str, int], int] = {}
         self._last_end: bool | None = None
         """Whether the last transaction was committed; None if none has ended."""
+        self._deadline_ms = 0.0
+        """When the open transaction is late."""
+        self._dropped: TxlogError | None = None
+        """Why nothing is kept of the open transaction, which can only be aborted."""
 
     def _new_session(self) -> TransactionSession:
         return TransactionSession(
-            self._connection, self._id, timeout_ms=self._timeout_ms, is_staged=True
+            self._connection,
+            self._id,
+            timeout_ms=self._timeout_ms,
+            is_staged=True,
+            is_visible=False,
+            on_markers=self._on_markers,
         )
 
     def register(self, timeout_ms: int, producer_id: int, epoch: int) -> Registration:
@@ -231,6 +289,7 @@ class _Session:
         with self._lock:
             if producer_id >= 0:  # First: an older instance changes nothing for the newer one.
                 self._require_newest(producer_id, epoch)
+            self._settle_begin()
             if timeout_ms != self._timeout_ms:
                 self._timeout_ms = timeout_ms
                 self._session.join()
@@ -263,17 +322,69 @@ class _Session:
         with self._lock:
             self._clear()
 
+    def close(self) -> None:
+        """Finish the last transaction, if it was committed."""
+        with self._lock:
+            self._settle_begin()
+            try:
+                self._session.close()
+            except TxlogError as error:
+                log.warning("%s Another gateway, or `txlog maintain`, completes it.", error)
+
+    def _settle_begin(self) -> None:
+        """Wait until no other thread uses the session."""
+        if self._begin is not None:
+            with suppress(TxlogError):
+                self._begin()
+
     def _clear(self) -> None:
+        self._release()
+        self._begin = self._dropped = None
+        self._partitions, self._groups = set(), set()
+
+    def _release(self) -> None:
         self._keep(-self._kept_bytes)
-        self._begin, self._kept_bytes = None, 0
-        self._partitions, self._groups, self._staged = set(), set(), {}
+        self._kept_bytes, self._staged = 0, {}
+
+    def drop_if_late(self) -> None:
+        """Keep no records of a transaction past its timeout; unless a request is under way, or has
+        tried to commit it, and only its repeat can tell how that ended."""
+        if not self._kept_bytes or not self._lock.acquire(blocking=False):
+            return
+        try:
+            now_ms = self._connection.runtime.clock.monotonic_ms()
+            if self._kept_bytes and now_ms > self._deadline_ms and not self._session.may_be_decided:
+                self._release()
+                self._dropped = TransactionAborted(
+                    f"the transaction of {self._id!r} was open for longer than its timeout, "
+                    f"{self._timeout_ms} ms, and its records are gone. Abort it, and begin again."
+                )
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Hold the lock. Once a step has found that the transaction has ended, or its client is
+        fenced, nothing is kept, and all steps but an abort raise that."""
+        with self._lock:
+            if self._dropped is not None:
+                raise self._dropped.with_traceback(None)
+            try:
+                yield
+            except (FencedError, TransactionAborted) as error:
+                if not self._session.may_be_decided:
+                    self._release()
+                    self._dropped = error
+                raise
 
     def add(self, partitions: set[TopicPartition], group: str | None = None) -> None:
         """Begin the transaction if none is open, and add partitions, or a group: its leader, which
         may be another gateway, sees BEGIN."""
-        with self._lock:
+        with self._transaction():
             if self._begin is None:
                 self._session.begin(checks_fencing=False)
+                now_ms = self._connection.runtime.clock.monotonic_ms()
+                self._deadline_ms = now_ms + self._timeout_ms
                 self._begin = in_background(
                     self._connection.runtime.fan_out, self._session.store_begin
                 )
@@ -286,7 +397,7 @@ class _Session:
 
     def stage(self, topic: TopicLog, batches: Batches) -> None:
         """Stage records, after BEGIN. A repeat of what is staged changes nothing."""
-        with self._lock:
+        with self._transaction():
             if self._begin is None or not self._partitions.issuperset(
                 TopicPartition(topic.name, partition) for partition in batches
             ):
@@ -304,10 +415,13 @@ class _Session:
             self._wait_for_begin()
 
     def _wait_for_begin(self) -> None:
-        """Raises what BEGIN raised; the next call sends it again, which is a repeat."""
+        """Raises what BEGIN raised; unless that is final, the next call sends it again, which is a
+        repeat."""
         if self._begin is not None:
             try:
                 self._begin()
+            except (FencedError, TransactionAborted):
+                raise
             except TxlogError:
                 self._begin = in_background(
                     self._connection.runtime.fan_out, self._session.store_begin
@@ -332,15 +446,15 @@ class _Session:
         self, group: str, pended: tuple[PendingOffset, ...], conditions: tuple[Any, ...]
     ) -> None:
         """Set a group's offsets aside, after BEGIN."""
-        with self._lock:
+        with self._transaction():
             if group not in self._groups:
                 raise InvalidTxnStateError("the group was not added to the transaction")
             self._wait_for_begin()
             self._session.pend(group, pended, conditions)
 
     def end(self, *, commits: bool) -> None:
-        """Commit or abort. May be repeated."""
-        with self._lock:
+        """Commit or abort. May be repeated. A commit is decided on return; its markers follow."""
+        with self._transaction() if commits else self._lock:
             if self._begin is None:
                 if self._last_end is not commits:
                     raise InvalidTxnStateError("no transaction is open")

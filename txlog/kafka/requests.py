@@ -126,8 +126,8 @@ def _topic(name: str, count: int, code: int, leader: int) -> Any:
 async def produce(server: KafkaServer, request: Any) -> Any:
     """Produce. With acks=0 there is no answer."""
     done = await server.call(_produce, server, request)
-    async with server.appended:
-        server.appended.notify_all()
+    if request.transactional_id is None:
+        server.wake_readers()
     if request.acks == 0:
         return None
     response = producer.ProduceResponse
@@ -227,6 +227,7 @@ async def fetch(server: KafkaServer, request: Any) -> Any:
     isolation = _isolation(request)
     far, client = server.connection.cluster.is_far, CLIENT.get()
     while True:
+        appended = server.appended
         found = await server.call(
             fetched, server.connection, request, isolation, server.arrow_values
         )
@@ -237,8 +238,7 @@ async def fetch(server: KafkaServer, request: Any) -> Any:
             break
         try:
             async with asyncio.timeout(min(left, _FAR_FETCH_TRY_S if far else _FETCH_TRY_S)):
-                async with server.appended:
-                    await server.appended.wait()
+                await appended.wait()
         except TimeoutError:
             pass
     by_topic: dict[str, list[Fetched]] = {}
@@ -437,10 +437,7 @@ async def end_txn(server: KafkaServer, request: Any) -> Any:
             return
         session.end(commits=request.committed)
 
-    code = await server.call(tried_as_coordinator, call)
-    async with server.appended:
-        server.appended.notify_all()
-    return producer.EndTxnResponse(error_code=code)
+    return producer.EndTxnResponse(error_code=await server.call(tried_as_coordinator, call))
 
 
 def _offsets(request: Any) -> dict[TopicPartition, OffsetAndMetadata]:

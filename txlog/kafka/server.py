@@ -121,7 +121,7 @@ class KafkaServer:
         self._listen = parsed_listen(endpoint.listen)
         self.advertised = parsed_listen(endpoint.advertise or endpoint.listen)
         self.pool = ThreadPoolExecutor(THREADS_MAX, "kafka")
-        self.producers = Producers(self.connection)
+        self.producers = Producers(self.connection, self.wake_readers)
         kind = "-".join(
             name
             for name, has in (
@@ -136,8 +136,9 @@ class KafkaServer:
         self.groups = Groups(self.connection.runtime.entropy.token, self.leases.leads)
         self._taking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By group: one call at a time takes it."""
-        self.appended = asyncio.Condition()
-        """Notified when this gateway has written records."""
+        self.appended = asyncio.Event()
+        """Set, and replaced, when this gateway has written records."""
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._room = Room(ROOM_BYTES)
         self._clients: set[asyncio.Task[None]] = set()
         self._connections_max = CONNECTIONS_MAX
@@ -148,8 +149,19 @@ class KafkaServer:
         """Where clients find it."""
         return "{}:{}".format(*self.advertised)
 
+    def wake_readers(self) -> None:
+        """Let fetches that wait look again. May be called by any thread."""
+
+        def wake() -> None:
+            self.appended.set()
+            self.appended = asyncio.Event()
+
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(wake)
+
     async def run(self, on_ready: Callable[[str], None] = lambda _: None) -> None:
         """Serve until it is cancelled. Raises UsageError if the port is taken."""
+        self._loop = asyncio.get_running_loop()
         host, port = self._listen
         try:
             server = await asyncio.start_server(self._serve, host, port, backlog=BACKLOG)
@@ -174,6 +186,8 @@ class KafkaServer:
                 task.cancel()
             await asyncio.gather(*self._clients, return_exceptions=True)
             self.pool.shutdown(cancel_futures=True)
+            self._loop = None
+            self.producers.close()
 
     @property
     def node_id(self) -> int:
@@ -213,8 +227,10 @@ class KafkaServer:
         return home_of(f"{client_id} {CLIENT.get().host}", self.gateways.peers())
 
     async def _keep_listed(self) -> None:
-        """Be named to clients of other gateways while this one has clients."""
-        said = None
+        """Be named to clients of other gateways while this one has clients; and finish what a
+        gateway that was killed has left."""
+        said = left = None
+        peers = set(self.gateways.peers())
         while True:
             await asyncio.sleep(RENEW_S)
             act = self.gateways.renew if self._clients else self.gateways.release
@@ -222,6 +238,12 @@ class KafkaServer:
             if message is not None and message != said:
                 log.warning("other gateways may take this one for dead: %s", message)
             said = message
+            peers, before = set(self.gateways.peers()), peers
+            if before - peers or self.producers.must_finish:
+                _, unfinished, _ = await self.call(tried, self.producers.finish_decided)
+                if unfinished is not None and unfinished != left:
+                    log.warning("committed, but not visible yet: %s", unfinished)
+                left = unfinished
             if may_be_replaced or not self._clients:
                 self.leases.lose_all()
             for group in self.groups.groups():

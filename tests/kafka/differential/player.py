@@ -59,6 +59,8 @@ class Player:
         self._members: list[Member] = []
         self._open: dict[str, set[Where | str]] = {}
         """By transactional id: partitions and groups of its open transaction."""
+        self._decided: set[str] = set()
+        """Transactional ids whose last transaction may not be complete yet."""
         self._deleted: set[Where] = set()
         self._plain = 0
         kind = admin.CreateTopicsRequest.CreatableTopic
@@ -262,7 +264,23 @@ class Player:
         )
         if shown == "ok":
             self._open.pop(one.transactional_id, None)
+            self._decided.add(one.transactional_id)
         return shown
+
+    def _complete(self) -> None:
+        """Wait for what is decided: a server completes a transaction after it has answered."""
+        deadline = time.monotonic() + RETRIES_S
+        while self._decided and time.monotonic() < deadline:
+            answer = self._wire.ask(
+                admin.DescribeTransactionsRequest, transactional_ids=sorted(self._decided)
+            )
+            self._decided = {
+                one.transactional_id
+                for one in answer.transaction_states
+                if one.error_code or one.transaction_state.startswith("Prepare")
+            }
+            if self._decided:
+                time.sleep(0.005)
 
     def send_offsets(self, who: int, group: int, where: Where, index: int) -> object:
         """AddOffsetsToTxn, then TxnOffsetCommit."""
@@ -472,7 +490,7 @@ class Player:
         records before a transaction's marker are deleted."""
         if self._is_busy(where) or (what == "time" and where in self._deleted):
             return SKIPPED
-        self._visible(where)  # A broker completes a transaction after it has answered.
+        self._complete()
         code, offset = self._listed(where, _TIMES[what])
         if what == "time" and offset >= 0:
             offset = next((r.offset for r in self._visible(where) if r.offset >= offset), -1)
@@ -527,6 +545,7 @@ class Player:
 
     def _visible(self, where: Where, *, is_committed: bool = True) -> list[Read]:
         """All records that a consumer reads, once no decided transaction is incomplete."""
+        self._complete()
         _, position = self._listed(where, _EARLIEST)
         found: list[Read] = []
         topic = consumer.FetchRequest.FetchTopic

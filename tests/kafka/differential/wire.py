@@ -29,6 +29,7 @@ VERSIONS = {
     admin.CreateTopicsRequest: 4,
     admin.DeleteTopicsRequest: 5,
     admin.DeleteRecordsRequest: 1,
+    admin.DescribeTransactionsRequest: 0,
     producer.InitProducerIdRequest: 3,
     producer.AddPartitionsToTxnRequest: 3,
     producer.AddOffsetsToTxnRequest: 3,

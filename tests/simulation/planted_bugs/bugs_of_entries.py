@@ -109,8 +109,8 @@ def _without_R45(patch: Patch) -> None:
     """A transaction counts as visible as soon as it is decided."""
     original = Completion.__init__
 
-    def init(self: Any, *given: Any, is_visible: bool) -> None:
-        original(self, *given, is_visible=is_visible)
+    def init(self: Any, *given: Any, **more: Any) -> None:
+        original(self, *given, **more)
         self._markers = None
         self._schedule_next()
 

@@ -6,6 +6,7 @@ import pytest
 from tests.logs.memory_log import MemoryLog
 from tests.unit.kafka.test_refusals import batch
 from txlog.coordinator.events import Registration
+from txlog.errors import ProducerFenced, TransactionAborted
 from txlog.kafka import producers
 from txlog.kafka.producers import Producers
 from txlog.kafka.record_batches import decoded
@@ -20,16 +21,16 @@ class Client:
 
     def __init__(self, gateway: Producers, name: str) -> None:
         self._gateway, self._name = gateway, name
-        self._known: Registration = gateway.register(name, 60_000, -1, -1)
+        self.known: Registration = gateway.register(name, 60_000, -1, -1)
         self._sequence = 0
 
     def send(self, topic: TopicLog, *values: bytes) -> None:
-        session = self._gateway.session(self._name, self._known.pid, self._known.epoch)
+        session = self._gateway.session(self._name, self.known.pid, self.known.epoch)
         session.add({TopicPartition(topic.name, 0)})
         data = batch(
             *values,
-            pid=self._known.pid,
-            epoch=self._known.epoch,
+            pid=self.known.pid,
+            epoch=self.known.epoch,
             sequence=self._sequence,
             is_transactional=True,
         )
@@ -37,7 +38,7 @@ class Client:
         self._sequence += len(values)
 
     def end(self, *, commits: bool) -> None:
-        session = self._gateway.session(self._name, self._known.pid, self._known.epoch)
+        session = self._gateway.session(self._name, self.known.pid, self.known.epoch)
         session.end(commits=commits)
 
 
@@ -105,4 +106,41 @@ def test_records_beyond_the_gateway_s_memory_are_stored_at_once(
     second.end(commits=True)
     third.end(commits=False)
     assert log.values("t") == [value, value]
+    log.check()
+
+
+def test_client_that_was_fenced_or_is_late_keeps_no_room(
+    log: MemoryLog, topic: TopicLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producers, "KEPT_BYTES_MAX", 20_000)
+    gateway, value = Producers(log.connection), bytes(15_000)
+
+    def takes_room(client: Client) -> bool:
+        before = segments(log)
+        client.send(topic, value)
+        return segments(log) == before
+
+    fenced, gone, third = (Client(gateway, name) for name in ("fenced", "gone", "third"))
+    assert takes_room(fenced)
+    Client(Producers(log.process()), "fenced")  # At another gateway.
+    assert not takes_room(third)
+    for _ in range(2):
+        with pytest.raises(ProducerFenced):
+            fenced.end(commits=True)
+    assert takes_room(gone)
+    assert not takes_room(third)
+    log.clock.advance(60_001)
+    waiting = Client(gateway, "waiting")
+    assert takes_room(waiting)
+    for _ in range(2):
+        with pytest.raises(TransactionAborted, match="its records are gone"):
+            gone.end(commits=True)
+    with pytest.raises(TransactionAborted):
+        gone.send(topic, b"more")
+    gone.end(commits=False)
+    gone.send(topic, b"again")
+    waiting.end(commits=True)
+    gone.end(commits=True)
+    gateway.close()
+    assert log.values("t") == [value, b"again"]
     log.check()

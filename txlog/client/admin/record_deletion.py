@@ -8,10 +8,9 @@ completion, and a caller may delete the records right after it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from txlog.client.positions.position_arguments import checked_offsets
-from txlog.coordinator.transaction import PREPARED
 from txlog.engine.connection import Connection
 from txlog.errors import OffsetOutOfRange, TxlogError
 from txlog.maintenance.expiry import bounded_log_starts
@@ -34,7 +33,10 @@ def planned_log_starts(
     """
     by_topic = _by_topic(checked_offsets(offsets))
     planned: dict[TopicPartition, int] = {}
-    _finish_decided(connection, set(by_topic))
+    try:
+        connection.finish_decided(set(by_topic))
+    except TxlogError as error:  # Its records stay, and the returned log starts show it.
+        log.info("a decided transaction is not finished yet: %s", error)
     for name, given in sorted(by_topic.items()):
         topic = connection.cluster.present_topic(name, linearizable=True)
         wanted = dict(given)
@@ -54,24 +56,6 @@ def planned_log_starts(
             if limit > log_start:
                 planned[TopicPartition(name, partition)] = limit
     return planned
-
-
-def _finish_decided(connection: Connection, topics: Iterable[str]) -> None:
-    """Complete decided transactions in these topics, which otherwise happens in the background.
-
-    If one cannot be completed now, its records stay, and the returned log starts show it.
-    """
-    for coordinator in connection.caught_up():
-        for name, transaction in list(coordinator.state.open_transactions()):
-            writes_there = any(
-                participant.topic in topics for participant in transaction.participants
-            )
-            if transaction.state not in PREPARED or not writes_there:
-                continue
-            try:
-                coordinator.finish(name, transaction.tx_id)
-            except TxlogError as error:
-                log.info("transaction %s is not finished yet: %s", transaction.tx_id, error)
 
 
 def delete_records(
