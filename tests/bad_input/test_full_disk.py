@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.logs.memory_log import MemoryLog
+from tests.logs.memory_log import SEGMENTS, MemoryLog
 from tests.processes.command_line import run as run_command
 from tests.processes.room_on_disk import room_for
 from tests.stores.scripted_store import WRITES, full
@@ -17,6 +17,7 @@ from txlog.engine.connection import Connection, open_connection
 from txlog.engine.producer_config import IN_LOG, STAGED
 from txlog.errors import StoreFull
 from txlog.fan_out import SerialFanOut
+from txlog.layout import is_manifest
 from txlog.model import TopicPartition, TransactionOutcome
 from txlog.storage import open_store
 from txlog.verify.invariants import check_log
@@ -26,6 +27,7 @@ STEPS = {STAGED: 5, IN_LOG: 10}
 """Writes of the transaction below until its commit returns: for the topic of large records the
 segment, in the log for both also the declaration and the append; the pend, PREPARE, two markers; in
 the log also the offsets."""
+SEGMENTS_IN_A_MANIFEST = 40
 LARGE = [("large", bytes(70_000))]
 WRITES_AFTER_RETURN = {STAGED: 2, IN_LOG: 1}
 """Writes after the commit has returned: the offsets and COMPLETE; in the log COMPLETE alone."""
@@ -163,6 +165,34 @@ def test_non_transactional_records_are_stored_once_after_space_is_freed(
     log.check()
 
 
+LARGE_STEPS = 5
+"""Writes of the commit below until it returns: two manifests, PREPARE, two markers."""
+
+
+@pytest.mark.parametrize("step", range(LARGE_STEPS))
+def test_commit_with_manifests_is_repeated_after_space_is_freed(step: int) -> None:
+    log = MemoryLog(SEGMENTS)
+    for name in ("t", "u"):
+        log.admin.create_topic(name, 1)
+    log.connection.entry_batches_max = 0
+    producer = log.producer("a")
+    tx_id = producer.begin_transaction()
+    for value in (b"1", b"2", b"3"):
+        for name in ("t", "u"):
+            producer.send(name, value)
+        producer.flush()
+    _fill_after(log, step)
+    with pytest.raises(StoreFull):
+        producer.commit_transaction()
+    is_decided = step > LARGE_STEPS - 3
+    outcome = TransactionOutcome.COMMITTED if is_decided else TransactionOutcome.OPEN
+    assert log.process().outcome(tx_id) is outcome
+    log.store.heal()
+    producer.commit_transaction()
+    assert log.values("t", "u") == [b"1", b"2", b"3"] * 2
+    log.check()
+
+
 # A real disk.
 
 
@@ -211,6 +241,33 @@ def test_commit_repeated_after_a_full_disk_writes_its_entries(
                 producer.commit_transaction()
     assert sorted(tmp_path.rglob("*.*")) == before
     producer.commit_transaction()
+    assert check_log(on_disk) == []
+
+
+def test_manifest_that_does_not_fit_on_the_disk_decides_nothing(
+    on_disk: Connection, tmp_path: Path
+) -> None:
+    """An entry of this transaction would fit; the list of its segments does not."""
+    on_disk.entry_batches_max = SEGMENTS_IN_A_MANIFEST - 1
+    producer = Producer(on_disk, transactional_id="a")
+    producer.init_transactions()
+    tx_id = producer.begin_transaction()
+    for number in range(SEGMENTS_IN_A_MANIFEST):
+        producer.send("t", b"%d" % number)
+        producer.flush()
+    before = sorted(tmp_path.rglob("*.*"))
+    with room_for(1_000):
+        for _ in range(2):
+            with pytest.raises(StoreFull, match="no room.*free some"):
+                producer.commit_transaction()
+    assert sorted(tmp_path.rglob("*.*")) == before, "neither a manifest nor an entry"
+    assert on_disk.outcome(tx_id) is TransactionOutcome.OPEN
+    producer.commit_transaction()
+    assert on_disk.outcome(tx_id) is TransactionOutcome.COMMITTED
+    consumer = Consumer("t", root=on_disk, auto_offset_reset="earliest")
+    (found,) = consumer.poll().values()
+    assert [int(record.value) for record in found] == [*range(SEGMENTS_IN_A_MANIFEST)]
+    assert [path for path in tmp_path.rglob("*") if is_manifest(str(path.relative_to(tmp_path / "log")))]
     assert check_log(on_disk) == []
 
 

@@ -218,6 +218,57 @@ def test_R54_deletion_interrupted_at_any_write_has_one_outcome_and_can_be_finish
     log.check()
 
 
+@pytest.mark.parametrize("is_finished_first", [False, True], ids=["deletion", "instances"])
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("write", range(2 * COORDINATORS + 2))
+def test_R54_deletion_interrupted_at_any_write_keeps_records_in_entries_of_decisions(
+    log: MemoryLog, write: int, after: bool, is_finished_first: bool
+) -> None:
+    """A transaction of each coordinator is decided, and its process dies before any marker: its
+    records are in the entry of the decision only."""
+    ids = ids_of_all_coordinators(log)
+    for name in ids:
+        decide_without_markers(log, name)
+    store = DyingStore(log.memory)
+    process = log.process(store)
+    process.cluster.present_topic("t")
+    list(process.caught_up())
+    store.die_at(write, after=after)
+    with pytest.raises(ProcessDied):
+        Admin(process).delete_topics(["t"])
+    written = write + after
+    marked = min(COORDINATORS, max(0, written - COORDINATORS))
+    is_closed = written > 2 * COORDINATORS
+    assert is_closed or log.values("t") == [b"left"] * marked
+    if is_finished_first:
+        next_instances(log, ids)
+        assert is_closed or log.values("t") == [b"left"] * COORDINATORS
+    if "t" in log.process_admin().list_topics():
+        by_deletion(log)
+    next_instances(log, ids)
+    assert "t" not in log.process_admin().list_topics()
+    assert log.values("u") == [b"right"] * COORDINATORS
+    log.check()
+
+
+def decide_without_markers(log: MemoryLog, name: str) -> None:
+    store = DyingStore(log.memory)
+    producer = Producer(log.process(store), transactional_id=name)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"left")
+    producer.send("u", b"right")
+    store.die_at(0, after=True)
+    with pytest.raises(ProcessDied):
+        producer.commit_transaction()
+
+
+def next_instances(log: MemoryLog, ids: list[str]) -> None:
+    """Each finishes what the one before has decided."""
+    for name in ids:
+        log.elsewhere(name)
+
+
 def ids_of_all_coordinators(log: MemoryLog) -> list[str]:
     """A transactional id of each coordinator, in order of the coordinators."""
     found: dict[int, str] = {}
