@@ -1,9 +1,9 @@
 """From ranges of offsets to the tasks that read them: of similar size in bytes.
 
 A task contains the batches that it reads and the schemas they were written in, so that an executor
-opens no journal. Exactly one task reads each wanted record, in order of offset within a partition,
-and the same ranges give the same tasks, because Spark may ask more than once. Keeps I3 and I15 by
-the reader that it calls.
+opens no journal, and small records that the driver has read with the journal's entries. Exactly one
+task reads each wanted record, in order of offset within a partition, and the same ranges give the
+same tasks, because Spark may ask more than once. Keeps I3 and I15 by the reader that it calls.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from txlog.engine.connection import connect
 from txlog.errors import NotATxlog, OffsetOutOfRange, UnknownTopic
 from txlog.fan_out import SerialFanOut
 from txlog.model import TopicPartition
-from txlog.storage.store import Store, is_near
+from txlog.storage.store import ByteRange, Bytes, Store, is_near
 from txlog.topic.batch_index import IndexedBatch
 from txlog.topic.read.reader import (
     FETCHES_AHEAD_MAX,
@@ -58,6 +58,10 @@ from txlog.topic.topic_log import TopicLog
 BATCH_BYTES = 1_000_000
 """Target size of the batches that are passed to Spark, which handles each with a call of its own:
 batches of 65 MB were read at less than half the speed."""
+
+PLANNED_BYTES_MAX = 64 << 10
+"""Records that a task gets with its plan, because the driver has read them with their entries: as
+many as one entry may hold. Spark copies a plan several times, and warns of one above 1 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,7 @@ class ReadTask(InputPartition):
         spans: tuple[ReadSpan, ...],
         schemas: Mapping[str, Mapping[int, str]],
         log_id: str,
+        records: Mapping[tuple[str, int], bytes] | None = None,
     ) -> None:
         super().__init__(None)
         self.spans = spans
@@ -95,6 +100,13 @@ class ReadTask(InputPartition):
         """topic -> those of its stored schemas that the task needs, by id."""
         self.log_id = log_id
         """The log that the driver has planned."""
+        self.records = records or {}
+        """(path of an entry, position) -> stored batch: those that the task need not request."""
+
+    def recent(self, path: str, ranges: Sequence[ByteRange]) -> Sequence[Bytes] | None:
+        """These bytes of an entry, if the plan has them."""
+        found = [self.records.get((path, wanted.start), b"") for wanted in ranges]
+        return found if all(found) else None
 
 
 def plan_reads(
@@ -117,7 +129,10 @@ def plan_reads(
         options.max_records_per_partition,
     )
     log_id = next((topic.layout.log_id for topic in topics.values()), "")
-    return [ReadTask(task, _schemas_of(topics, task), log_id) for task in tasks]
+    return [
+        ReadTask(task, _schemas_of(topics, task), log_id, _records_of(topics, task))
+        for task in tasks
+    ]
 
 
 def _schemas_of(
@@ -131,6 +146,24 @@ def _schemas_of(
         wanted = {state.newest_schema_id, *(row.schema_id for row in span.batches)}
         texts = {n: state.schemas[n] for n in sorted(wanted) if n in state.schemas}
         found.setdefault(span.topic, {}).update(texts)
+    return found
+
+
+def _records_of(
+    topics: Mapping[str, TopicLog], task: Iterable[ReadSpan]
+) -> dict[tuple[str, int], bytes]:
+    """The first records of a task that this process has in memory with their entries, so that the
+    task waits for no request. It compares their checksums all the same. A disk answers at once."""
+    found: dict[tuple[str, int], bytes] = {}
+    left = PLANNED_BYTES_MAX
+    for span in task:
+        topic = topics[span.topic]
+        for row in span.batches if not is_near(topic.store) else ():
+            if row.is_in_entry and row.length <= left:
+                stored = ByteRange(row.position, row.length)
+                for data in topic.recent_ranges(row.segment, (stored,)) or ():
+                    found[row.segment, row.position] = bytes(data)
+                    left -= row.length
     return found
 
 
@@ -350,7 +383,9 @@ def _source_read(
     schemas = TopicSchemas(task.schemas[span.topic])
     relocate = partial(_relocated, options, task.log_id, span)
     newest_id = max(schemas)
-    source = BatchSource(store, span.topic, schemas, newest_id, span.batch_bytes_max, relocate)
+    source = BatchSource(
+        store, span.topic, schemas, newest_id, span.batch_bytes_max, relocate, task.recent
+    )
     # At least one column: asked for none, the reader would decompress all of them.
     columns = list(layouts[span.topic].stored_columns)
     return SourceRead(source, span.batches, columns or [schemas[source.newest_schema_id].names[0]])

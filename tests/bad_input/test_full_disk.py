@@ -267,7 +267,9 @@ def test_manifest_that_does_not_fit_on_the_disk_decides_nothing(
     consumer = Consumer("t", root=on_disk, auto_offset_reset="earliest")
     (found,) = consumer.poll().values()
     assert [int(record.value) for record in found] == [*range(SEGMENTS_IN_A_MANIFEST)]
-    assert [path for path in tmp_path.rglob("*") if is_manifest(str(path.relative_to(tmp_path / "log")))]
+    assert [
+        path for path in tmp_path.rglob("*") if is_manifest(str(path.relative_to(tmp_path / "log")))
+    ]
     assert check_log(on_disk) == []
 
 

@@ -4,25 +4,36 @@ A process that lags behind a pruned journal does not see at once that there is m
 Spark keeps its Python processes.
 """
 
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from spark_plugin.arrow_schema import ReadLayout
+from spark_plugin.arrow_schema import ReadLayout, read_layout, source_schema
+from spark_plugin.connections import KeptStore
 from spark_plugin.options import ReaderOptions
 from spark_plugin.source.offsets import PartitionRange
-from spark_plugin.source.read_plan import plan_reads, read_task
+from spark_plugin.source.read_plan import (
+    PLANNED_BYTES_MAX,
+    ReadTask,
+    plan_reads,
+    read_from,
+    read_task,
+)
 from tests.logs.memory_log import SEGMENTS, MemoryLog
+from tests.stores.scripted_store import unavailable
 from txlog.client.admin import Admin
 from txlog.client.producer.producer import Producer
 from txlog.engine.connection import Connection, connect
 from txlog.errors import OffsetOutOfRange
+from txlog.fan_out import SerialFanOut
 from txlog.model import IsolationLevel, TopicPartition
 from txlog.topic.events import AdvanceLogStart, EvolveSchema, SealIndex
-from txlog.topic.records.schema import encode_schema
+from txlog.topic.records.schema import KAFKA_SCHEMA, encode_schema
 from txlog.topic.upkeep.merging import merge_segments
+from txlog.topic.upkeep.moving import move_records
 
 WHERE = TopicPartition("t", 0)
 OPTIONS = ReaderOptions("memory://log", subscribe=("t",))
@@ -210,3 +221,54 @@ def test_R19_task_reads_its_range_from_merged_batch_or_applies_fail_on_data_loss
         return
     with pytest.raises(OffsetOutOfRange, match="offset 6 of t-0.*failOnDataLoss=false"):
         list(read_task(task, {"t": layout}, options))
+
+
+# Records that a task gets with its plan.
+
+
+def far_log(*sizes: int) -> MemoryLog:
+    """A log in a bucket, and a record of each size in an entry of its own."""
+    log = MemoryLog()
+    log.admin.create_topic("t", 1)
+    producer = log.producer()
+    for number, size in enumerate(sizes):
+        producer.send("t", bytes([number]) * size).get()
+    return log
+
+
+def read_back(log: MemoryLog, task: ReadTask) -> list[int]:
+    """The first byte of each record, as a task in another process reads them."""
+    kept = KeptStore(log.store, SerialFanOut())
+    layouts = {"t": read_layout(KAFKA_SCHEMA, source_schema(KAFKA_SCHEMA, ("value",)))}
+    carried = pickle.loads(pickle.dumps(task))
+    found = [batch["value"].to_pylist() for batch in read_from(kept, carried, layouts, OPTIONS)]
+    return [value[0] for values in found for value in values]
+
+
+def test_task_of_records_in_entries_that_were_read_makes_no_request() -> None:
+    log = far_log(100, 100, 100)
+    topic = log.process(log.store).cluster.present_topic("t")
+    (task,) = plan_reads({"t": topic}, {WHERE: PartitionRange(1, 3)}, OPTIONS)
+    asked = log.store.on("get|get_ranges", "", unavailable, times=100)
+    assert read_back(log, task) == [1, 2]
+    assert asked.met == 0
+
+
+def test_I16_task_requests_what_is_too_much_for_its_plan() -> None:
+    log = far_log(40_000, 40_000, 100)
+    topic = log.process(log.store).cluster.present_topic("t")
+    (task,) = plan_reads({"t": topic}, {WHERE: PartitionRange(0, 3)}, OPTIONS)
+    assert 40_000 < len(pickle.dumps(task)) < 40_000 + PLANNED_BYTES_MAX // 2
+    asked = log.store.on("get_ranges", "/entries/", lambda call: call(), times=100)
+    assert read_back(log, task) == [0, 1, 2]
+    assert asked.met == 1
+
+
+def test_task_requests_records_that_were_moved_out_of_entries() -> None:
+    log = far_log(100, 100)
+    connection = log.process(log.store)
+    move_records(connection.cluster.present_topic("t"))
+    topic = connection.cluster.present_topic("t")
+    (task,) = plan_reads({"t": topic}, {WHERE: PartitionRange(0, 2)}, OPTIONS)
+    assert read_back(log, task) == [0, 1]
+    assert not task.records
