@@ -31,8 +31,8 @@ ROUNDS = 3
 BATCHES = 7
 DROPPED = 2
 BATCHES_MAX = WARM_UP + (ROUNDS + 2) * (BATCHES + 3)
-"""Fewer than the 64 flushes after which records are moved out of entries: a query that keeps up with
-its source reads them there."""
+"""Fewer than the 64 flushes after which records are moved out of entries: a query that keeps up
+with its source reads them there."""
 PUTS_MAX = PARTITIONS + 1 + 2
 """The request budget: S * T + T + 2 (docs/dev/request-counts.md)."""
 
