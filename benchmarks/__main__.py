@@ -22,6 +22,7 @@ from benchmarks import (
     consumer,
     executors,
     far_clients,
+    far_gateway,
     far_micro_batch,
     far_writers,
     growth,
@@ -61,6 +62,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "idle": idle.run,
     "memory": memory.run,
     "far_clients": far_clients.run,
+    "far_gateway": far_gateway.run,
     "far_writers": far_writers.run,
     "far_micro_batch": far_micro_batch.run,
 }

@@ -84,7 +84,7 @@ class FarClients:
         self._admin = Admin(self.root, create=True, storage_options=self._options)
         for name in ("a", "b", "c", "d", "in"):
             self._admin.create_topic(name, PARTITIONS)
-        self._producer = self._new_producer("transactions")
+        self.producer = self._new_producer("transactions")
         self._decided = self._new_producer("decided", commit_returns="decided")
         self._in_log = self._new_producer("in the log", transaction_records=IN_LOG)
         self._idempotent = Producer(self.root, storage_options=self._options)
@@ -100,12 +100,12 @@ class FarClients:
         return {
             "transaction: 1 topic x 4 partitions, 400 KB": lambda: timed(self.transaction),
             "transaction: 2 topics and a group's offsets": lambda: timed(self.transaction_of_two),
-            "transaction of 10 records, 4 KB": lambda: self.small(self._producer, "a"),
+            "transaction of 10 records, 4 KB": lambda: self.small(self.producer, "a"),
             "transaction of 10 records, 4 KB, until it is decided": lambda: self.small(
                 self._decided, "c"
             ),
             "transaction of 4 KB: 2 topics and a group's offsets": lambda: self.small(
-                self._producer, "a", "b", group="transactions"
+                self.producer, "a", "b", group="transactions"
             ),
             "with records in the log: 1 topic": lambda: timed(self.in_log),
             "with records in the log: 2 topics and a group's offsets": lambda: timed(
@@ -139,11 +139,11 @@ class FarClients:
 
     def transaction(self) -> None:
         """Commit to one topic with four partitions."""
-        self._transaction(self._producer, "a")
+        self._transaction(self.producer, "a")
 
     def transaction_of_two(self) -> None:
         """Two topics, and a position of the group."""
-        self._transaction_of_two(self._producer, "a", "b", group="group")
+        self._transaction_of_two(self.producer, "a", "b", group="group")
 
     def in_log(self) -> None:
         """Commit to one topic, with records in the log before the decision."""
@@ -192,8 +192,8 @@ class FarClients:
         received = self._fan_out.start(self._received_s)
         time.sleep(BEFORE_THE_BEGIN_S)
         begun_s = time.perf_counter()
-        with self._producer.transaction():
-            self._producer.send("a", b"x", key=b"k")
+        with self.producer.transaction():
+            self.producer.send("a", b"x", key=b"k")
         return received() - begun_s
 
     def _received_s(self) -> float:

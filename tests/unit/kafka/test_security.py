@@ -4,6 +4,7 @@ import asyncio
 import ssl
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import confluent_kafka as librdkafka
@@ -20,6 +21,7 @@ from tests.processes.command_line import run
 from tests.processes.kafka_gateway import WAIT_S, Gateway
 from tests.source_tree import ROOT
 from tests.unit.kafka.raw_requests import asked, asked_alone, framed
+from tests.unit.kafka.test_bad_input import memory_mb
 from txlog.kafka.security import SCRAM, ScramExchange, Users
 
 AUTHORITY = str(ROOT / "tests/certificates/authority.pem")
@@ -215,6 +217,19 @@ def test_plain_client_at_tls_and_tls_client_at_plain_are_closed_with_one_line(
     with pytest.raises((ssl.SSLError, ConnectionError)), over_tls(gateway):
         pass
     assert "speaks TLS" in last_message(gateway, seen)
+
+
+def test_connection_with_tls_takes_little_memory(guarded: Gateway) -> None:
+    with ExitStack() as stack:
+
+        def memory_with(count: int) -> int:
+            for _ in range(count):
+                client = stack.enter_context(over_tls(guarded))
+                assert asked(client, metadata.ApiVersionsRequest(), 2).error_code == 0
+            return memory_mb(guarded)
+
+        before = memory_with(50)
+        assert memory_with(200) - before <= 200 * 64 // 1024
 
 
 EXCHANGED = Users({"bob": PASSWORD}, "secret")

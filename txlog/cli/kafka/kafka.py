@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import signal
+from asyncio.sslproto import SSLProtocol
 from contextlib import suppress
 from typing import Annotated, cast
 
@@ -18,6 +19,8 @@ from txlog.distribution import install_command
 from txlog.errors import UsageError
 
 app = typer.Typer()
+
+TLS_BUFFER_BYTES = 16 << 10
 
 
 @app.command("kafka", epilog="Example: txlog kafka --root s3://bucket/log --listen 127.0.0.1:9092")
@@ -91,6 +94,8 @@ def kafka(
 
     # Arrow's own pool keeps a heap for each thread: with a hundred writers twice the memory.
     pa.set_memory_pool(pa.system_memory_pool())
+    # Which asyncio keeps for each connection, otherwise 256 KB; a record of TLS has 16 KB.
+    SSLProtocol.max_size = TLS_BUFFER_BYTES
     admin = session.admin(create=True)
     server = KafkaServer(
         admin, endpoint, creates_topics=auto_create_topics, arrow_values=arrow_values
