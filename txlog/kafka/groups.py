@@ -28,6 +28,7 @@ MEMBERS_MAX = 1_000
 """Of one group."""
 GROUPS_MAX = 10_000
 """With members or not; more are refused."""
+_REBALANCES = int(kafka.RebalanceInProgressError.errno)
 
 
 class GroupPhase(Enum):
@@ -51,9 +52,10 @@ class Member:
     rebalance_timeout_s: float
     protocols: dict[str, bytes]
     assignment: bytes = b""
-    joining: asyncio.Future[int] | None = None
-    """The running JoinGroup; its result is an error code."""
+    joining: asyncio.Future[Any] | None = None
+    """The running JoinGroup; its result is the answer."""
     syncing: asyncio.Future[int] | None = None
+    """The running SyncGroup; its result is an error code."""
     expiry: asyncio.TimerHandle | None = None
 
 
@@ -112,32 +114,14 @@ class Groups:
     async def join(self, request: Any) -> Any:
         """JoinGroup: answered when all members have joined, or their time is over."""
         try:
-            group, member, joining = self._joining(request)
+            joining = self._joining(request)
         except _NewMember as new:
             return refused_join(kafka.MemberIdRequiredError.errno, new.member_id)
         except kafka.BrokerResponseError as error:
             return refused_join(error.errno, request.member_id)
-        code = await joining
-        shown = group.members if member.member_id == group.leader and not code else {}
-        members = [
-            JoinGroupResponse.JoinGroupResponseMember(
-                member_id=one.member_id,
-                group_instance_id=one.instance_id,
-                metadata=one.protocols[group.protocol],
-            )
-            for one in shown.values()
-        ]
-        return JoinGroupResponse(
-            error_code=code,
-            generation_id=group.generation if not code else -1,
-            protocol_type=group.protocol_type,
-            protocol_name=group.protocol,
-            leader=group.leader,
-            member_id=member.member_id,
-            members=members,
-        )
+        return await joining
 
-    def _joining(self, request: Any) -> tuple[Group, Member, asyncio.Future[int]]:
+    def _joining(self, request: Any) -> asyncio.Future[Any]:
         if not request.group_id:
             raise kafka.InvalidGroupIdError("a group needs a name")
         if not self._leads(request.group_id):
@@ -157,14 +141,23 @@ class Groups:
             group = self._groups[request.group_id] = Group(request.group_id)
         if not protocols or not self._are_compatible(group, request.protocol_type, protocols):
             raise kafka.InconsistentGroupProtocolError("no protocol that all members have")
+        is_restart = not request.member_id and request.group_instance_id in group.instances
         member = self._member(group, request, protocols)
-        member.joining = joining = asyncio.get_running_loop().create_future()
+        # Its earlier request came by a connection that is lost.
+        _answer(member.joining, refused_join(_REBALANCES, member.member_id))
+        joining = asyncio.get_running_loop().create_future()
+        is_stable = group.phase is GroupPhase.STABLE
+        if is_restart and is_stable and _voted(group) == group.protocol:
+            joining.set_result(_joined(group, member))  # It goes on with what it had (KIP-345).
+            self._keep_alive(group, member)
+            return joining
+        member.joining = joining
         self._keep_alive(group, member)
         if group.phase is GroupPhase.PREPARING_REBALANCE:
             self._end_if_complete(group)
         else:
             self._prepare(group)
-        return group, member, joining
+        return joining
 
     def _member(self, group: Group, request: Any, protocols: dict[str, bytes]) -> Member:
         """The joining member. Raises UnknownMemberIdError, FencedInstanceIdError, and _NewMember
@@ -172,6 +165,7 @@ class Groups:
         member_id, instance = request.member_id, request.group_instance_id
         client_id = request.header.client_id or ""
         known = group.instances.get(instance) if instance is not None else None
+        assignment = b""
         if instance is not None and known is not None and member_id not in ("", known):
             raise kafka.FencedInstanceIdError(f"another member has the instance id {instance!r}")
         if not member_id:
@@ -185,6 +179,7 @@ class Groups:
                 asyncio.get_running_loop().call_later(session_s, forget, member_id)
                 raise _NewMember(member_id)
             if known is not None:  # A static member that was started again replaces itself.
+                assignment = group.members[known].assignment
                 self._drop(group, group.members[known], kafka.FencedInstanceIdError.errno)
         elif member_id not in group.members and member_id not in group.pending:
             raise kafka.UnknownMemberIdError(f"member {member_id!r}")
@@ -196,7 +191,7 @@ class Groups:
         if member is None:
             client = CLIENT.get(None)
             host = "" if client is None else client.host
-            member = Member(member_id, instance, client_id, host, 0.0, 0.0, protocols)
+            member = Member(member_id, instance, client_id, host, 0.0, 0.0, protocols, assignment)
             group.members[member_id] = member
             if instance is not None:
                 group.instances[instance] = member_id
@@ -221,14 +216,16 @@ class Groups:
         if code or group is None:
             return SyncGroupResponse(error_code=code, assignment=b"")
         member = group.members[request.member_id]
-        self._keep_alive(group, member)
         if group.phase is GroupPhase.COMPLETING_REBALANCE:
+            _answer(member.syncing, _REBALANCES)
             member.syncing = asyncio.get_running_loop().create_future()
+            self._keep_alive(group, member)
             if member.member_id == group.leader:
                 self._assign(group, request.assignments)
             code = await member.syncing
         elif group.phase is GroupPhase.PREPARING_REBALANCE:
-            code = kafka.RebalanceInProgressError.errno
+            code = _REBALANCES
+        self._keep_alive(group, member)
         assignment = member.assignment if not code else b""
         return SyncGroupResponse(error_code=code, assignment=assignment)
 
@@ -247,7 +244,7 @@ class Groups:
             return code
         self._keep_alive(group, group.members[request.member_id])
         if group.phase is GroupPhase.PREPARING_REBALANCE:
-            return int(kafka.RebalanceInProgressError.errno)
+            return _REBALANCES
         return 0
 
     def leave(self, request: Any) -> Any:
@@ -302,7 +299,7 @@ class Groups:
         """Ask all members to join again."""
         is_new = group.phase is GroupPhase.EMPTY
         for member in group.members.values():
-            _answer(member.syncing, int(kafka.RebalanceInProgressError.errno))
+            _answer(member.syncing, _REBALANCES)
         group.phase = GroupPhase.PREPARING_REBALANCE
         longest = max(member.rebalance_timeout_s for member in group.members.values())
         loop = asyncio.get_running_loop()
@@ -330,16 +327,16 @@ class Groups:
         if not group.members:
             group.phase = GroupPhase.EMPTY
             return
-        votes = Counter(next(iter(m.protocols)) for m in group.members.values())
-        shared = set.intersection(*(set(m.protocols) for m in group.members.values()))
-        group.protocol = max(sorted(shared), key=lambda name: votes[name])
-        if group.leader not in group.members:
-            group.leader = next(iter(group.members))
+        group.protocol = _voted(group)
+        # One that waits for the list of members: a static one may be away.
+        joined = [m.member_id for m in group.members.values() if m.joining is not None]
+        if group.leader not in joined:
+            group.leader = next(iter(joined), "")
         group.phase = GroupPhase.COMPLETING_REBALANCE
         for member in group.members.values():
-            self._keep_alive(group, member)
             joining, member.joining = member.joining, None
-            _answer(joining, 0)
+            self._keep_alive(group, member)
+            _answer(joining, _joined(group, member))
 
     def _rebalance(self, group: Group) -> None:
         """A member is gone."""
@@ -360,14 +357,15 @@ class Groups:
             del group.instances[member.instance_id]
         if member.expiry is not None:
             member.expiry.cancel()
-        _answer(member.joining, code)
+        _answer(member.joining, refused_join(code, member.member_id))
         _answer(member.syncing, code)
 
     def _keep_alive(self, group: Group, member: Member) -> None:
         if member.expiry is not None:
             member.expiry.cancel()
         timeout_s = max(member.session_timeout_s, 0.0)
-        if member.joining is not None:  # It waits for the others, and sends nothing meanwhile.
+        # It waits for the others, and sends nothing meanwhile.
+        if any(one is not None and not one.done() for one in (member.joining, member.syncing)):
             timeout_s += max(m.rebalance_timeout_s for m in group.members.values())
         loop = asyncio.get_running_loop()
         member.expiry = loop.call_later(timeout_s, self._expire, group, member)
@@ -385,6 +383,34 @@ class _NewMember(Exception):
         self.member_id = member_id
 
 
+def _voted(group: Group) -> str:
+    """The protocol that most members prefer, of those that all have."""
+    votes = Counter(next(iter(m.protocols)) for m in group.members.values())
+    shared = set.intersection(*(set(m.protocols) for m in group.members.values()))
+    return max(sorted(shared), key=lambda name: votes[name])
+
+
+def _joined(group: Group, member: Member) -> Any:
+    """The answer to a JoinGroup: the leader gets the list of the members."""
+    shown = group.members if member.member_id == group.leader else {}
+    return JoinGroupResponse(
+        error_code=0,
+        generation_id=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol,
+        leader=group.leader,
+        member_id=member.member_id,
+        members=[
+            JoinGroupResponse.JoinGroupResponseMember(
+                member_id=one.member_id,
+                group_instance_id=one.instance_id,
+                metadata=one.protocols[group.protocol],
+            )
+            for one in shown.values()
+        ],
+    )
+
+
 def refused_join(code: int, member_id: str) -> Any:
     """The answer to a JoinGroup that failed."""
     return JoinGroupResponse(
@@ -397,6 +423,6 @@ def refused_join(code: int, member_id: str) -> Any:
     )
 
 
-def _answer(waiting: asyncio.Future[int] | None, code: int) -> None:
+def _answer(waiting: asyncio.Future[Any] | None, answer: Any) -> None:
     if waiting is not None and not waiting.done():
-        waiting.set_result(code)
+        waiting.set_result(answer)
