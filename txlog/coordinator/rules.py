@@ -57,7 +57,7 @@ from txlog.errors import (
 )
 from txlog.journal.machine import Decided
 from txlog.layout import segment_id_of
-from txlog.model import EPOCH_MAX, Decision, TxId
+from txlog.model import EPOCH_MAX, Decision, TxId, validate_transactional_id
 from txlog.topic.records.batch import InlineSegment
 
 
@@ -104,7 +104,7 @@ def _decide_init(state: CoordinatorState, command: InitProducer) -> Decided:
     An instance that is registered already gets a new epoch, too: its earlier process may have died
     while a prepare was under way, and a transaction number of an epoch must never be reused (R4).
     """
-    known = state.ids.get(command.transactional_id)
+    known = state.ids.get(validate_transactional_id(command.transactional_id))
     if command.succeeds:
         _check_instance(state, command)
     to_finish: tuple[TxId, ...] = ()

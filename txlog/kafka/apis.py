@@ -47,7 +47,7 @@ REQUESTS: Mapping[int, tuple[Any, tuple[int, int], Handler]] = _table(
     (
         (producer.ProduceRequest, 3, 8, requests.produce),
         (consumer.FetchRequest, 4, 11, requests.fetch),
-        (consumer.ListOffsetsRequest, 1, 5, requests.list_offsets),
+        (consumer.ListOffsetsRequest, 1, 7, requests.list_offsets),
         (metadata.MetadataRequest, 0, 9, requests.metadata_of),
         (consumer.OffsetCommitRequest, 2, 8, requests.offset_commit),
         (consumer.OffsetFetchRequest, 1, 7, requests.offset_fetch),

@@ -70,6 +70,12 @@ GROUP_CODES: dict[type[BrokerResponseError], type[BrokerResponseError]] = {
 }
 """The same of a group's coordinator, of the group itself."""
 
+OFFSET_CODES: dict[type[BrokerResponseError], type[BrokerResponseError]] = {
+    **COORDINATOR_CODES,
+    kafka.InvalidRecordError: kafka.OffsetMetadataTooLargeError,
+}
+"""The same of offsets that are committed."""
+
 
 def tried(call: Callable[[], T]) -> tuple[int, str | None, T | None]:
     """The code and the message of the error that the call raises, or 0 and what it returns."""
@@ -79,9 +85,12 @@ def tried(call: Callable[[], T]) -> tuple[int, str | None, T | None]:
         return code_of(error), message_of(error), None
 
 
-def tried_as_coordinator(call: Callable[[], object]) -> int:
+def tried_as_coordinator(
+    call: Callable[[], object],
+    codes: Mapping[type[BrokerResponseError], type[BrokerResponseError]] = COORDINATOR_CODES,
+) -> int:
     """The code with which a coordinator answers the call, or 0."""
-    return coordinator_code(tried(call)[0])
+    return coordinator_code(tried(call)[0], codes)
 
 
 def coordinator_code(

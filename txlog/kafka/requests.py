@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kafka import errors as kafka
@@ -12,10 +13,11 @@ from kafka.protocol import consumer, metadata, producer
 
 from txlog.client.consumer.consumer_group import pending_offsets
 from txlog.engine.new_topic import NewTopic
-from txlog.errors import CommitFailed, TxlogError, UnknownTopic, UnstableOffsetCommit
+from txlog.errors import CommitFailed, InvalidName, TxlogError, UnknownTopic, UnstableOffsetCommit
 from txlog.groups.state import CommittedOffset
 from txlog.kafka.error_codes import (
     GROUP_CODES,
+    OFFSET_CODES,
     code_of,
     coordinator_code,
     message_of,
@@ -31,7 +33,7 @@ from txlog.kafka.security import CLIENT
 from txlog.kafka.topic_records import stored_form
 from txlog.metrics.listening import parsed_listen
 from txlog.model import IsolationLevel, OffsetAndMetadata, TopicPartition
-from txlog.topic.read.time_lookup import offset_for_time
+from txlog.topic.read.time_lookup import offset_for_time, offset_of_max_time
 from txlog.topic.topic_log import TopicLog
 
 if TYPE_CHECKING:
@@ -129,6 +131,8 @@ async def produce(server: KafkaServer, request: Any) -> Any:
     if request.transactional_id is None:
         server.wake_readers()
     if request.acks == 0:
+        if any(code for found in done.values() for code, _, _ in found.values()):
+            raise ConnectionResetError("records without an answer were refused")  # As a broker.
         return None
     response = producer.ProduceResponse
     kind = response.TopicProduceResponse
@@ -277,7 +281,8 @@ def _isolation(request: Any) -> IsolationLevel:
 
 
 async def list_offsets(server: KafkaServer, request: Any) -> Any:
-    """ListOffsets: the log start, the end, or the first record at or after a time."""
+    """ListOffsets: the log start, the end, the first record at or after a time, or the one with the
+    latest time."""
     response = consumer.ListOffsetsResponse
     kind = response.ListOffsetsTopicResponse
     isolation = _isolation(request)
@@ -314,9 +319,12 @@ def _offset_at(topic: TopicLog, asked: Any, isolation: IsolationLevel) -> tuple[
         return state.visible_end(partition, isolation), -1
     if time_ms == _EARLIEST:
         return state.bounds(partition).log_start, -1
-    if time_ms < 0:
+    if time_ms == _MAX_TIMESTAMP:
+        found = offset_of_max_time(topic, partition, isolation)
+    elif time_ms < 0:
         raise kafka.UnsupportedVersionError(f"offsets for time {time_ms}")
-    found = offset_for_time(topic, partition, time_ms, isolation)
+    else:
+        found = offset_for_time(topic, partition, time_ms, isolation)
     return (_NO_OFFSET, -1) if found is None else (found.offset, found.timestamp)
 
 
@@ -346,6 +354,8 @@ async def init_producer_id(server: KafkaServer, request: Any) -> Any:
             pid, epoch = found.pid, found.epoch
     except (TxlogError, kafka.BrokerResponseError) as error:
         code = coordinator_code(code_of(error))
+        if isinstance(error, InvalidName):
+            code = int(kafka.InvalidRequestError.errno)
         if request.API_VERSION < _TELLS_OF_FENCING:
             code = _told_to_abort(code)
     return producer.InitProducerIdResponse(error_code=code, producer_id=pid, producer_epoch=epoch)
@@ -421,7 +431,7 @@ async def txn_offset_commit(server: KafkaServer, request: Any) -> Any:
         except CommitFailed as error:
             raise server.leases.lost(group) from error
 
-    code = code or _told_to_abort(await server.call(tried_as_coordinator, call))
+    code = code or _told_to_abort(await server.call(tried_as_coordinator, call, OFFSET_CODES))
     return _committed(producer.TxnOffsetCommitResponse, "TxnOffsetCommit", request, code)
 
 
@@ -450,7 +460,14 @@ def _offsets(request: Any) -> dict[TopicPartition, OffsetAndMetadata]:
     }
 
 
-def _committed(response: Any, name: str, request: Any, code: int) -> Any:
+def _committed(
+    response: Any,
+    name: str,
+    request: Any,
+    code: int,
+    refused: Mapping[TopicPartition, int] = MappingProxyType({}),
+) -> Any:
+    """The answer to a commit: one code for all, or that of each refused partition."""
     kind = getattr(response, f"{name}ResponseTopic")
     part = getattr(kind, f"{name}ResponsePartition")
     return response(
@@ -458,7 +475,11 @@ def _committed(response: Any, name: str, request: Any, code: int) -> Any:
             kind(
                 name=topic.name,
                 partitions=[
-                    part(partition_index=one.partition_index, error_code=code)
+                    part(
+                        partition_index=one.partition_index,
+                        error_code=code
+                        or refused.get(TopicPartition(topic.name, one.partition_index), 0),
+                    )
                     for one in topic.partitions
                 ],
             )
@@ -502,12 +523,21 @@ async def offset_commit(server: KafkaServer, request: Any) -> Any:
         request.generation_id_or_member_epoch, request
     )
 
+    offsets, refused = _offsets(request), dict[TopicPartition, int]()
+
     def call() -> None:
-        pending = pending_offsets(server.connection, _offsets(request), request.group_id)
-        server.leases.commit(request.group_id, pending)
+        pended = partial(pending_offsets, server.connection, group=request.group_id)
+        failed, _, pending = tried(partial(pended, offsets))
+        if failed:  # Each alone: a topic that is gone stops no other.
+            each = {at: tried(partial(pended, {at: one})) for at, one in offsets.items()}
+            refused.update(
+                {at: coordinator_code(found, OFFSET_CODES) for at, (found, _, _) in each.items()}
+            )
+            pending = tuple(one for _, _, found in each.values() for one in found or ())
+        server.leases.commit(request.group_id, pending or ())
 
     code = code or await server.call(tried_as_coordinator, call)
-    return _committed(consumer.OffsetCommitResponse, "OffsetCommit", request, code)
+    return _committed(consumer.OffsetCommitResponse, "OffsetCommit", request, code, refused)
 
 
 async def offset_fetch(server: KafkaServer, request: Any) -> Any:

@@ -29,7 +29,13 @@ from txlog.coordinator.events import (
 from txlog.coordinator.rules import decide, require_current
 from txlog.coordinator.state import CoordinatorState, apply, owners_of
 from txlog.coordinator.transaction import TransactionState
-from txlog.errors import DuplicateTransaction, GroupOwned, InvariantViolated, ProducerFenced
+from txlog.errors import (
+    DuplicateTransaction,
+    GroupOwned,
+    InvalidName,
+    InvariantViolated,
+    ProducerFenced,
+)
 from txlog.model import TxId
 
 
@@ -133,3 +139,10 @@ def test_staging_horizon_event_is_written_only_if_it_rises() -> None:
     for segment_id in ("b", "b", "a"):
         coordinator.run(StagingHorizonAdvanced(segment_id))
     assert coordinator.events == [StagingHorizonAdvanced("b")]
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "\x1b[31m", "\u202e", "x" * 513])
+def test_id_that_could_not_be_shown_or_is_too_long_is_refused(name: str) -> None:
+    """Whatever client asks: only some of them check their configuration."""
+    with pytest.raises(InvalidName):
+        decide(CoordinatorState(), init("i0", name))

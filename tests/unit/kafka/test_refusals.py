@@ -276,6 +276,24 @@ def test_transaction_that_would_block_readers_for_ever_is_refused(
     assert answer.error_code == kafka.InvalidTransactionTimeoutError.errno
 
 
+@pytest.mark.parametrize("name", ["", "a\nb", "\x1b[31mred", "x" * 30_000])
+def test_transactional_id_that_could_not_be_shown_is_refused(
+    connection: socket.socket, log: txlog.Admin, name: str
+) -> None:
+    sent = producer.InitProducerIdRequest(
+        transactional_id=name, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+    )
+    assert asked(connection, sent, 3).error_code == kafka.InvalidRequestError.errno
+    assert name not in {one.transactional_id for one in log.list_transactions()}
+
+
+def test_refused_records_without_an_answer_close_the_connection(gateway: Gateway) -> None:
+    """As at a broker: the client then asks where the partition is."""
+    with gateway.connected() as connection:
+        connection.sendall(framed(request(batch(b"x"), acks=0, topic="absent"), 8))
+        assert connection.recv(1) == b""
+
+
 # Reading.
 
 
@@ -314,7 +332,51 @@ def test_offset_for_a_time_that_no_one_has_is_refused(connection: socket.socket)
     assert topic.partitions[0].error_code == kafka.UnsupportedVersionError.errno
 
 
+@pytest.mark.parametrize(("version", "isolation"), [(7, 0), (7, 1), (5, 0)])
+def test_offset_of_the_latest_time_is_that_of_the_first_record_with_it(
+    connection: socket.socket, log: txlog.Admin, version: int, isolation: int
+) -> None:
+    """KIP-734; below the log start and in an empty partition there is none."""
+    topic = f"times-{version}-{isolation}"
+    log.create_topic(topic, 2)
+    with txlog.Producer(log.connection) as sender:
+        for times_ms in ((9_000, 100), (300, 700, 200), (700, 600)):
+            for time_ms in times_ms:
+                sender.send(topic, b"x", partition=0, timestamp_ms=time_ms)
+            sender.flush()
+    log.delete_records({txlog.TopicPartition(topic, 0): 1})
+    kind = consumer.ListOffsetsRequest.ListOffsetsTopic
+    parts = [kind.ListOffsetsPartition(partition_index=p, timestamp=-3) for p in (0, 1)]
+    sent = consumer.ListOffsetsRequest(
+        replica_id=-1, isolation_level=isolation, topics=[kind(name=topic, partitions=parts)]
+    )
+    [found] = asked(connection, sent, version).topics
+    assert [(p.offset, p.timestamp) for p in found.partitions] == [(3, 700), (-1, -1)]
+
+
 # Groups.
+
+
+def test_commit_answers_for_each_partition(connection: socket.socket, log: txlog.Admin) -> None:
+    parts = {(TOPIC, 0): (0, "kept"), (TOPIC, 1): (99, ""), ("gone", 0): (1, "")}
+    parts |= {(TOPIC, 7): (0, ""), (f"{TOPIC}-2", 0): (0, "x" * 5_000)}
+    log.create_topic(f"{TOPIC}-2")
+    sent = consumer.OffsetCommitRequest(
+        group_id="each",
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[(topic, [(number, *given)]) for (topic, number), given in parts.items()],
+    )
+    found = asked(connection, sent, 2).topics
+    assert [one.partitions[0].error_code for one in found] == [
+        0,
+        kafka.OffsetOutOfRangeError.errno,
+        kafka.UnknownTopicOrPartitionError.errno,
+        kafka.UnknownTopicOrPartitionError.errno,
+        kafka.OffsetMetadataTooLargeError.errno,
+    ]
+    [part, _] = log.describe_group("each").partitions
+    assert (part.current_offset, part.metadata) == (0, "kept")
 
 
 def join(**changes: Any) -> consumer.JoinGroupRequest:
