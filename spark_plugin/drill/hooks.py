@@ -88,7 +88,7 @@ class DrilledStore(StoreWrapper):
         super().__init__(store)
         self._points = points
 
-    def turn(self, folder: str) -> AbstractContextManager[bool]:
+    def turn(self, folder: str, prepare: Callable[[], object]) -> AbstractContextManager[bool]:
         """No turns: other writers would wait for that of a process that has stopped."""
         return nullcontext(False)
 

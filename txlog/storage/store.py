@@ -15,7 +15,7 @@ This module must not know what the objects mean: paths are opaque relative keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -186,11 +186,12 @@ def hold(store: Store, path: str) -> bool:
     return is_held
 
 
-def turn(store: Store, folder: str) -> AbstractContextManager[bool]:
+def turn(store: Store, folder: str, prepare: Callable[[], object]) -> AbstractContextManager[bool]:
     """A turn in that folder; at once where the store has no turns. Raises nothing.
 
     It is entered when no other writer has its turn, or after a bounded time. Its value is whether
-    other writers had a turn before: then they have written.
+    other writers had a turn before: then they have written. A writer that waits calls `prepare`,
+    which raises nothing, once it is the next.
 
     Writers of one machine that want the same names go one after the other. Of sixteen processes
     that write below one folder of a disk, fifteen would write and sync in vain, again and again.
@@ -198,7 +199,7 @@ def turn(store: Store, folder: str) -> AbstractContextManager[bool]:
     that cannot wait, or has waited long enough, proceeds without its turn.
     """
     take = getattr(store, "turn", None)
-    return nullcontext(False) if take is None else take(folder)
+    return nullcontext(False) if take is None else take(folder, prepare)
 
 
 class NewObjects(Protocol):

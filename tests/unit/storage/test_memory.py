@@ -72,7 +72,7 @@ def test_objects_are_dated_by_the_runtimes_clock() -> None:
 def test_store_without_capabilities_has_what_holds_for_such_stores() -> None:
     store = RoundTrips(MemoryStore(manual_runtime())).store
     assert watched(store, ["a/"]) is None
-    with turn(store, "a") as others_had_it:
+    with turn(store, "a", list) as others_had_it:
         assert others_had_it is False
     assert (is_near(store), can_hold(store), hold(store, "a")) == (False, False, False)
     assert sweep_unfinished(store, 0) == 0

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -433,7 +434,7 @@ class Replica(Generic[StateT]):
         """Finish every waiting command: with a result, a rejection, or the store's error."""
         taken: list[QueuedCommand] = []
         try:
-            with turn(self._store, self._folder) as others_have_written:
+            with turn(self._store, self._folder, self._follow_others) as others_have_written:
                 # Drained after the wait for the turn, so that commands that arrived meanwhile share
                 # the entry; before the check, so that its error reaches each of them.
                 self._queue.drain(taken, self._options.process.publish_batch_max)
@@ -455,6 +456,11 @@ class Replica(Generic[StateT]):
             # Ctrl-C in this thread: without an error the other threads would wait for ever.
             self._queue.finish_all(taken, publisher_interrupted(self.layout, error))
             raise
+
+    def _follow_others(self) -> None:
+        """Read what others wrote while this process waited, so that its turn is short."""
+        with suppress(TxlogError):  # Met again, in its turn.
+            self._catch_up()
 
     def _decide_and_publish(
         self, commands: list[QueuedCommand], may_be_stored: bool = False
@@ -748,14 +754,8 @@ class Replica(Generic[StateT]):
 
     def _require_rebuilt(self) -> None:
         if not self._is_rebuilt:
-            require_rebuilt(
-                self._store,
-                self.layout,
-                self._machine,
-                self._at,
-                self._opened_slot,
-                self._reader.fetch,
-            )
+            known = self._store, self.layout, self._machine, self._at
+            require_rebuilt(*known, self._opened_slot, self._reader.fetch)
             self._is_rebuilt = True
 
     def _advance_boundary(self, lowest: int, *, closed: bool = False) -> None:

@@ -8,7 +8,7 @@ that an audit names it and goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import NoReturn
 
@@ -50,8 +50,8 @@ class StoreWrapper:
         """See `requests_of` in `store.py`."""
         return requests_of(self._store)
 
-    def turn(self, folder: str) -> AbstractContextManager[bool]:
-        return turn(self._store, folder)
+    def turn(self, folder: str, prepare: Callable[[], object]) -> AbstractContextManager[bool]:
+        return turn(self._store, folder, prepare)
 
     def watched(self, folders: Sequence[str]) -> NewObjects | None:
         """See `watched` in `store.py`."""

@@ -1,5 +1,7 @@
 """A replica follows its journal, and publishes or refuses against the state below its slot."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -28,7 +30,8 @@ from txlog.errors import (
 from txlog.journal.entry import Entry, decode_entry, encode_entry
 from txlog.journal.replication.replica import Replica
 from txlog.layout import JournalLayout
-from txlog.storage import MemoryStore
+from txlog.storage import MemoryStore, Store
+from txlog.storage.policy.store_wrapper import StoreWrapper
 from txlog.testing.clock import manual_runtime
 from txlog.testing.counting_store import CountingStore
 
@@ -272,6 +275,42 @@ def test_I15_event_with_unknown_field_is_unsupported_and_names_the_entry() -> No
         process(store).catch_up()
     assert told.value.message.startswith(LAYOUT.entry(0))
     assert store.get(LAYOUT.entry(1)) is None, "nothing is written behind it"
+
+
+class InTurn(StoreWrapper):
+    """A store whose writers wait for their turn: `others` run first, `then` when one is next."""
+
+    def __init__(
+        self, store: Store, others: Callable[[], object], then: Callable[[], object] = list
+    ) -> None:
+        super().__init__(store)
+        self._others, self._then = others, then
+
+    @contextmanager
+    def turn(self, folder: str, prepare: Callable[[], object]) -> Iterator[bool]:
+        """See `turn` in `store.py`."""
+        self._others()
+        prepare()
+        self._then()
+        yield True
+
+
+def test_writer_reads_what_others_wrote_before_its_turn_begins() -> None:
+    store = new_store()
+    read: list[int] = []
+    replica = process(
+        InTurn(store, lambda: fill(process(store), 5), lambda: read.append(replica.next_slot))
+    )
+    assert replica.execute(Put("ours"))
+    assert written(store, 5) == ["ours"]
+    assert read == [5]
+
+
+def test_I15_entry_damaged_while_a_writer_waits_for_its_turn_stops_its_command() -> None:
+    store = new_store()
+    replica = process(InTurn(store, lambda: store.replace(LAYOUT.entry(0), b"damaged")))
+    with pytest.raises(CorruptData, match=LAYOUT.entry(0)):
+        replica.execute(Put("x"))
 
 
 def test_I15_damaged_entry_is_named_by_every_read_and_stops_commands() -> None:

@@ -4,7 +4,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +17,13 @@ from txlog.storage.store import turn
 from txlog.testing.clock import ManualClock, manual_runtime
 from txlog.testing.counting_store import CountingStore
 
-FOLDER = "journal/entries"
+FOLDER_ABOVE = "journal"
+FOLDER = f"{FOLDER_ABOVE}/entries"
 LONG_MS = 3_600_000
+
+
+def nothing() -> None:
+    """Nothing to prepare."""
 
 
 class PassingTime:
@@ -94,9 +99,26 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+@contextmanager
+def locked_within_s(folder: Path, timeout_s: float) -> Iterator[None]:
+    """The same once another thread has released it."""
+    taken = threading.Event()
+
+    def wait() -> None:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            taken.set()
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    threading.Thread(target=wait, daemon=True).start()
+    assert taken.wait(timeout_s), f"{folder} stays locked"
+    yield
+    os.close(descriptor)
+
+
 def test_turn_holds_folder_lock_until_it_ends(store: LocalStore, tmp_path: Path) -> None:
     with (
-        turn(store, FOLDER),
+        turn(store, FOLDER, nothing),
         pytest.raises(BlockingIOError),
         locked(tmp_path / FOLDER),
     ):
@@ -110,11 +132,11 @@ def test_I16_wait_for_stalled_lock_holder_is_short_and_not_repeated(
 ) -> None:
     begun_ms = clock.monotonic_ms()
     with locked(tmp_path / FOLDER):
-        with turn(store, FOLDER) as others_had_it:
+        with turn(store, FOLDER, nothing) as others_had_it:
             assert others_had_it
         assert clock.monotonic_ms() - begun_ms == STUCK_MS
         clock.sleep_ms(LONG_MS)
-        with turn(store, FOLDER) as others_had_it:
+        with turn(store, FOLDER, nothing) as others_had_it:
             assert others_had_it
         assert clock.monotonic_ms() - begun_ms == STUCK_MS + LONG_MS, "it still stalls"
 
@@ -126,10 +148,10 @@ def test_I16_wait_is_longer_while_others_write_and_not_repeated(
     writers.are_at_work = True
     with locked(tmp_path / FOLDER):
         begun_ms = clock.monotonic_ms()
-        with turn(store, FOLDER):
+        with turn(store, FOLDER, nothing):
             waited_ms = clock.monotonic_ms() - begun_ms
         assert TURN_WAIT_MS_MAX <= waited_ms <= TURN_WAIT_MS_MAX + STUCK_MS
-        with turn(store, FOLDER):
+        with turn(store, FOLDER, nothing):
             assert clock.monotonic_ms() - begun_ms == waited_ms
 
 
@@ -151,14 +173,14 @@ def test_lock_acquired_after_the_turn_ended_is_released_at_once(
         background=background,
     )
     store = _with_folders(LocalStore(tmp_path, runtime))
-    with locked(tmp_path / FOLDER), turn(store, FOLDER):
+    with locked(tmp_path / FOLDER), turn(store, FOLDER, nothing):
         pass
     waiting[0]()
-    assert told == [True]
+    assert told == [True, True], "that it is the next, and that it has the lock"
     with locked(tmp_path / FOLDER):
-        with turn(store, FOLDER):
+        with turn(store, FOLDER, nothing):
             assert len(waiting) == 2, "after the stall the next writer waits again"
-        with turn(store, FOLDER):
+        with turn(store, FOLDER, nothing):
             assert len(waiting) == 2
 
 
@@ -188,7 +210,7 @@ def test_turn_that_was_waited_for_holds_the_lock_until_it_ends(
     open_files = len(os.listdir("/proc/self/fd"))
     holder.enter_context(locked(tmp_path / FOLDER))
     with (
-        turn(store, FOLDER) as others_had_it,
+        turn(store, FOLDER, nothing) as others_had_it,
         pytest.raises(BlockingIOError),
         locked(tmp_path / FOLDER),
     ):
@@ -199,15 +221,52 @@ def test_turn_that_was_waited_for_holds_the_lock_until_it_ends(
     assert len(os.listdir("/proc/self/fd")) == open_files
 
 
+def test_waiting_writer_prepares_once_it_is_the_next_while_another_writes(tmp_path: Path) -> None:
+    store = _with_folders(LocalStore(tmp_path, Runtime()))
+    open_files = len(os.listdir("/proc/self/fd"))
+    prepared: list[bool] = []
+    with ExitStack() as holder:
+
+        def prepare() -> None:
+            for folder in (tmp_path / FOLDER, tmp_path / FOLDER_ABOVE):
+                with pytest.raises(BlockingIOError), locked(folder):
+                    pass
+            prepared.append(True)
+            holder.close()
+
+        holder.enter_context(locked(tmp_path / FOLDER))
+        with turn(store, FOLDER, prepare) as others_had_it:
+            assert (prepared, others_had_it) == ([True], True)
+            with pytest.raises(BlockingIOError), locked(tmp_path / FOLDER):
+                pass
+            with locked(tmp_path / FOLDER_ABOVE):  # Another writer is the next.
+                pass
+    assert len(os.listdir("/proc/self/fd")) == open_files
+
+
+def test_waiting_writer_prepares_nothing_while_another_is_the_next(tmp_path: Path) -> None:
+    store = _with_folders(LocalStore(tmp_path, Runtime()))
+    prepared: list[bool] = []
+    with locked(tmp_path / FOLDER):
+        with (
+            locked(tmp_path / FOLDER_ABOVE),
+            turn(store, FOLDER, lambda: prepared.append(True)) as others_had_it,
+        ):
+            assert (prepared, others_had_it) == ([], True)
+        # The thread that still waits leaves the queue at once: its writer waits no more.
+        with locked_within_s(tmp_path / FOLDER_ABOVE, 10):
+            pass
+
+
 def test_I16_stalled_lock_holder_costs_one_thread_and_one_open_file(tmp_path: Path) -> None:
     clock = ManualClock()
     store = _with_folders(LocalStore(tmp_path, replace(Runtime(), clock=clock)))
     with locked(tmp_path / FOLDER):
-        with turn(store, FOLDER):  # Finds that the holder stalls.
+        with turn(store, FOLDER, nothing):  # Finds that the holder stalls.
             open_files, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
         for _ in range(20):
             clock.sleep_ms(LONG_MS)
-            with turn(store, FOLDER) as others_had_it:
+            with turn(store, FOLDER, nothing) as others_had_it:
                 assert others_had_it
         assert len(os.listdir("/proc/self/fd")) <= open_files
         assert threading.active_count() <= threads
@@ -226,7 +285,7 @@ def test_child_that_was_forked_within_a_turn_does_not_keep_the_lock(
 ) -> None:
     """It has the descriptor, too, and lives on, as a worker of a process pool does."""
     until_ends, ends = os.pipe()
-    with turn(store, FOLDER):
+    with turn(store, FOLDER, nothing):
         child = os.fork()
         if child == 0:
             os.close(ends)
@@ -253,11 +312,11 @@ def test_writer_proceeds_without_its_turn_if_no_thread_is_left_to_wait_for_it(
     open_files, begun_ms = len(os.listdir("/proc/self/fd")), clock.monotonic_ms()
     with locked(tmp_path / FOLDER):
         for _ in range(2):
-            with turn(store, FOLDER) as others_had_it:
+            with turn(store, FOLDER, nothing) as others_had_it:
                 assert others_had_it
     assert clock.monotonic_ms() == begun_ms, "nothing would end a wait"
     assert len(os.listdir("/proc/self/fd")) == open_files
-    with turn(store, FOLDER) as others_had_it:
+    with turn(store, FOLDER, nothing) as others_had_it:
         assert not others_had_it
 
 
@@ -268,7 +327,7 @@ def test_threads_of_two_connections_take_turns(tmp_path: Path) -> None:
 
     def write(store: LocalStore) -> None:
         for _ in range(50):
-            with turn(store, FOLDER):
+            with turn(store, FOLDER, nothing):
                 inside.append(1)
                 most.append(len(inside))
                 inside.pop()
@@ -282,18 +341,18 @@ def test_threads_of_two_connections_take_turns(tmp_path: Path) -> None:
 
 
 def test_turn_creates_no_object_in_the_log(store: LocalStore) -> None:
-    with turn(store, FOLDER):
+    with turn(store, FOLDER, nothing):
         assert [found.path for found in store.list_after("")] == [f"{FOLDER}/0"]
 
 
 def test_create_in_missing_folder_proceeds_without_a_lock(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "nothing", Runtime())
-    with turn(store, FOLDER):
+    with turn(store, FOLDER, nothing):
         assert store.create(f"{FOLDER}/0", b"x")
 
 
 def test_error_within_turn_releases_the_lock(store: LocalStore, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="within"), turn(store, FOLDER):
+    with pytest.raises(ValueError, match="within"), turn(store, FOLDER, nothing):
         raise ValueError("within")
     with locked(tmp_path / FOLDER):
         pass
@@ -301,13 +360,16 @@ def test_error_within_turn_releases_the_lock(store: LocalStore, tmp_path: Path) 
 
 def test_turn_on_store_without_locks_starts_at_once() -> None:
     store = MemoryStore(Runtime())
-    with turn(store, FOLDER) as first, turn(CountingStore(store), FOLDER) as second:
+    with (
+        turn(store, FOLDER, nothing) as first,
+        turn(CountingStore(store), FOLDER, nothing) as second,
+    ):
         assert (first, second) == (False, False)
 
 
 def test_store_wrapper_locks_folder_of_wrapped_store(store: LocalStore, tmp_path: Path) -> None:
     with (
-        turn(CountingStore(store), FOLDER),
+        turn(CountingStore(store), FOLDER, nothing),
         pytest.raises(BlockingIOError),
         locked(tmp_path / FOLDER),
     ):

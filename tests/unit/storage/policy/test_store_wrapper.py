@@ -66,9 +66,9 @@ def test_wrapper_has_the_place_nearness_turns_and_hold_of_its_store(tmp_path: Pa
         def is_near(self) -> bool:
             return False
 
-        def turn(self, folder: str) -> AbstractContextManager[bool]:
+        def turn(self, folder: str, prepare: Callable[[], object]) -> AbstractContextManager[bool]:
             taken.append(folder)
-            return turn(MemoryStore(Runtime()), folder)
+            return turn(local, folder, prepare)
 
     taken: list[str] = []
     local, far = LocalStore(tmp_path, Runtime()), Far(Runtime(), "far")
@@ -77,7 +77,7 @@ def test_wrapper_has_the_place_nearness_turns_and_hold_of_its_store(tmp_path: Pa
         assert (wrapper.url, is_near(wrapper)) == (store.url, store is local)
         assert can_hold(wrapper)
         assert hold(wrapper, "b/1")
-    with turn(StoreWrapper(far), "folder"):
+    with turn(StoreWrapper(far), "folder", list):
         assert taken == ["folder"]
     far.opened_again().delete("b/1")
     with pytest.raises(NotATxlog):
