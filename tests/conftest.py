@@ -2,8 +2,10 @@
 bugs, and the order in which tests are assigned to processes."""
 
 import datetime as dt
+import gc
 import os
 import signal
+from collections.abc import Generator
 from typing import Any
 
 import hypothesis
@@ -93,6 +95,17 @@ def _plant(name: str) -> None:
 def pytest_report_header(config: pytest.Config) -> str:
     """Print the seeds of this run, with which it can be repeated."""
     return f"simulated worlds: pytest --first-seed {config.option.first_seed} repeats these"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Leave the million objects of the collected tests to no garbage collection: walking them again
+    and again took a third of the collection's time, and a tenth of the tests'."""
+    gc.disable()
+    found = yield
+    gc.freeze()
+    gc.enable()
+    return found
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

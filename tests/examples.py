@@ -1,10 +1,16 @@
-"""The number of examples of a property test: all of them, or a part where speed matters.
+"""The examples of a property test, and the cases of an exhaustive one: all, or a part where speed
+matters.
 
-`make test` draws three tenths of them and `make test-fast` a fifth, different ones each time; `make
-test-all` and `make mutants` draw all.
+`make test` draws three tenths of the examples and a third of the cases, `make test-fast` a fifth;
+`make test-all` and `make mutants` draw all.
 """
 
+import datetime as dt
 import os
+from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 PERCENT = int(os.environ.get("EXAMPLES_PERCENT", "100"))
 COUNT_MIN = 5
@@ -13,3 +19,10 @@ COUNT_MIN = 5
 def examples(count: int) -> int:
     """That number, or the part of it that this run draws."""
     return max(COUNT_MIN, count * PERCENT // 100)
+
+
+def cases(every: Sequence[T]) -> Sequence[T]:
+    """All cases, or every third or fifth: others on the next day (UTC), and after as many days
+    all."""
+    step = max(1, 100 // PERCENT)
+    return every[dt.datetime.now(dt.UTC).toordinal() % step :: step]

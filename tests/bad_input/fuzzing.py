@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pyarrow as pa
 from hypothesis import HealthCheck, settings
 
+from tests.examples import examples
 from tests.logs.memory_log import MemoryLog
 from txlog.errors import TxlogError
 from txlog.verify.log_audit import LogReport, audit_log, stored_objects
@@ -19,10 +20,10 @@ TIMES = int(os.environ.get("FUZZ_TIMES", "1"))
 change."""
 
 
-def fuzz(examples: int) -> settings:
+def fuzz(count: int) -> settings:
     """Hypothesis' settings for a test with this many examples."""
     return settings(
-        max_examples=examples * TIMES,
+        max_examples=examples(count * TIMES),
         deadline=None,
         derandomize=TIMES == 1,
         suppress_health_check=[HealthCheck.too_slow],

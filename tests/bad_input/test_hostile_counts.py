@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -65,26 +66,39 @@ SNAPSHOT_OF_U = newest("snapshot", "topics/u/")
 SNAPSHOT_OF_A = newest("snapshot", f"{OF_A}/")
 SNAPSHOT_OF_G = newest("snapshot", f"{OF_G}/")
 
-HOSTILE_ROWS: dict[str, tuple[str, str, list[Any]]] = {
-    "partitions without number": (SNAPSHOT_OF_U, "partition", [{}] * 200_000),
-    "partitions beyond the limit": (SNAPSHOT_OF_U, "partition", [{}] * (PARTITIONS_MAX + 1)),
-    "two heads": (SNAPSHOT_OF_U, "topic", [{}] * 2),
-    "two million outcomes in one row": (SNAPSHOT_OF_A, "outcomes", [outcomes(2_000_000)]),
-    "two million outcomes in many rows": (SNAPSHOT_OF_A, "outcomes", [outcomes(128)] * 16_000),
-    "one outcome more than a generation": (SNAPSHOT_OF_A, "outcomes", [outcomes(129)]),
-    "an outcome that is damaged": (SNAPSHOT_OF_A, "outcomes", ['"{\\"producer_ids\\":[1]}"']),
+HOSTILE_ROWS: dict[str, tuple[str, str, Callable[[], list[Any]]]] = {
+    "partitions without number": (SNAPSHOT_OF_U, "partition", lambda: [{}] * 200_000),
+    "partitions beyond the limit": (
+        SNAPSHOT_OF_U,
+        "partition",
+        lambda: [{}] * (PARTITIONS_MAX + 1),
+    ),
+    "two heads": (SNAPSHOT_OF_U, "topic", lambda: [{}] * 2),
+    "two million outcomes in one row": (SNAPSHOT_OF_A, "outcomes", lambda: [outcomes(2_000_000)]),
+    "two million outcomes in many rows": (
+        SNAPSHOT_OF_A,
+        "outcomes",
+        lambda: [outcomes(128)] * 16_000,
+    ),
+    "one outcome more than a generation": (SNAPSHOT_OF_A, "outcomes", lambda: [outcomes(129)]),
+    "an outcome that is damaged": (
+        SNAPSHOT_OF_A,
+        "outcomes",
+        lambda: ['"{\\"producer_ids\\":[1]}"'],
+    ),
     "an outcome of no time": (
         SNAPSHOT_OF_A,
         "outcomes",
-        [outcomes(2).replace("[0, 0]}", f"[0, {1 << 60}]}}")],
+        lambda: [outcomes(2).replace("[0, 0]}", f"[0, {1 << 60}]}}")],
     ),
 }
+"""A snapshot, a section of it, and how its rows are made: of two million not while collecting."""
 
 
 @pytest.mark.parametrize("case", HOSTILE_ROWS)
 def test_I16_snapshot_with_rows_that_no_state_needs_is_refused_and_named(case: str) -> None:
     path, section, rows = HOSTILE_ROWS[case]
-    changed = with_rows(path, section, rows)
+    changed = with_rows(path, section, rows())
     assert any(path in text for text in damage(copy(changed)))
     seen(copy(changed))
 

@@ -26,7 +26,6 @@ from tests.processes.command_line import (
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
-from txlog.errors import TransactionAborted
 from txlog.testing.s3_server import S3Server, S3ServerKind, free_port
 
 pytestmark = pytest.mark.slow
@@ -100,11 +99,6 @@ def test_consume_prints_every_committed_flight_once(log: FlightsLog) -> None:
     assert printed == sorted(json.dumps(list(row.values())) for row in rows)
 
 
-def test_consume_at_read_uncommitted_includes_aborted_records(log: FlightsLog) -> None:
-    done = run("consume", "flights", "--isolation", "read_uncommitted", root=log.root)
-    assert len(done.json_lines) == FLIGHTS + FLIGHTS // 2
-
-
 @pytest.mark.parametrize("form", ["json", "table"])
 def test_consume_exits_quietly_when_stdout_is_closed(form: str, log: FlightsLog) -> None:
     """As `txlog consume flights | head -n 3` does."""
@@ -168,24 +162,6 @@ def test_group_lag_falls_to_zero_as_offsets_are_committed(tmp_path: Path, log: F
             pass
         consumer.commit()
         assert lag() == 0
-
-
-def test_txn_abort_aborts_an_open_transaction_of_another_process(tmp_path: Path) -> None:
-    root = empty_log(tmp_path / "log")
-    Admin(root).create_topic("orders")
-    producer = Producer(root, transactional_id="stuck", transaction_records="in.log")
-    producer.init_transactions()
-    tx_id = producer.begin_transaction()
-    producer.send("orders", b"x")
-    producer.flush()
-    (listed,) = run("txn", "list", "--open", "-o", "json", root=root).json
-    assert listed["open"][0]["transaction"] == str(tx_id)
-    done = run_process("--root", root, "txn", "abort", tx_id, "--execute")
-    assert done.code == 0
-    with pytest.raises(TransactionAborted):
-        producer.commit_transaction()
-    assert run("consume", "orders", root=root).out == ""
-    assert run("txn", "describe", tx_id, "-o", "json", root=root).json["outcome"] == "ABORTED"
 
 
 def test_verify_reads_the_whole_log(log: FlightsLog) -> None:

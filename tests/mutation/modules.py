@@ -28,7 +28,7 @@ TOPICS = (
 CLIENTS = (
     *_named(
         "tests/semantics",
-        "coordinator_protocol delivery fenced_at_once groups half_messages idempotence isolation "
+        "coordinator_protocol delivery groups half_messages idempotence isolation "
         "kafka_and_rocketmq tags topics_that_come_back transactions",
     ),
     *_named("tests/unit/client", "changed_topics denied_appends first_commit pruned_appends"),
@@ -317,7 +317,7 @@ NEARER = {
         "tests/unit/client/producer",
         *_named("tests/unit/client", "changed_topics denied_appends first_commit pruned_appends"),
         *_named("tests/unit/client/consumer", "client_config refused_in_transactions"),
-        *_named("tests/semantics", "fenced_at_once idempotence topics_that_come_back transactions"),
+        *_named("tests/semantics", "idempotence topics_that_come_back transactions"),
     ),
     "txlog/cli/output/chart.py": (
         "tests/unit/cli/output/test_chart.py",

@@ -57,24 +57,13 @@ def test_kafka_javadoc_loop_of_a_fenced_producer_raises_and_stores_nothing(log: 
     assert log.values("t", "u") == []
 
 
-def test_all_five_transaction_methods_of_a_fenced_producer_raise(log: MemoryLog) -> None:
-    """initTransactions is called once; the other four raise the fencing error at every call."""
+@pytest.mark.in_log
+def test_begin_transaction_of_a_fenced_producer_raises(log: MemoryLog) -> None:
     first = log.producer("a")
-    first.begin_transaction()
-    first.send("t", b"x")
-    first.flush()
     log.elsewhere("a")
-    calls: list[Callable[[], object]] = [
-        first.commit_transaction,
-        first.begin_transaction,
-        lambda: first.send_offsets_to_transaction({U0: 0}, "g"),
-        first.abort_transaction,
-        first.init_transactions,
-    ]
     for _ in range(2):
-        for call in calls:
-            with pytest.raises(FencedError):
-                call()
+        with pytest.raises(ProducerFenced):
+            first.begin_transaction()
 
 
 @pytest.mark.parametrize("wrote", [True, False])
@@ -93,6 +82,36 @@ def test_abort_of_a_fenced_producer_raises_and_leaves_its_successor_untouched(
             call()
     second.commit_transaction()
     assert log.values("t") == [b"new"]
+    log.check()
+
+
+SUCCESSORS: dict[str, Callable[[Producer], object]] = {
+    "has them pending": lambda p: p.send_offsets_to_transaction({U0: 0}, "g"),
+    "has committed them": lambda p: (
+        p.send_offsets_to_transaction({U0: 0}, "g"),
+        p.commit_transaction(),
+    ),
+}
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("successor", SUCCESSORS.values(), ids=SUCCESSORS)
+def test_offsets_of_a_fenced_producer_raise_fenced_whatever_its_successor_did_with_them(
+    log: MemoryLog, successor: Callable[[Producer], object], flushed: bool
+) -> None:
+    log.consumer(group_id="g").commit({U0: 0})
+    consumer = log.consumer("u", group_id="g")
+    first = log.producer("a")
+    first.begin_transaction()
+    if flushed:
+        first.send("t", b"old")
+        first.flush()
+    second = log.elsewhere("a")
+    second.begin_transaction()
+    successor(second)
+    for group in ("g", consumer.group_metadata()):
+        with pytest.raises(FencedError):
+            first.send_offsets_to_transaction({U0: 0}, group)
     log.check()
 
 

@@ -73,6 +73,7 @@ def _without_R42(patch: Patch) -> None:
 
 
 _TESTS = "tests/unit/client/producer/test_staged_transactions.py::"
+_SESSION_TESTS = "tests/unit/engine/test_transaction_session.py::"
 
 BUGS_OF_STAGING: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     "without R36": (
@@ -82,7 +83,7 @@ BUGS_OF_STAGING: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     "without R37": (_without_R37, f"{_TESTS}test_R37_a_pend_of_unknown_outcome_stops_the_commit"),
     "without R38": (
         _without_R38,
-        f"{_TESTS}test_R38_abort_after_commit_was_prepared_is_refused",
+        f"{_SESSION_TESTS}test_R38_once_a_prepare_was_sent_an_abort_is_the_coordinators",
     ),
     "without R41": (
         _without_R41,

@@ -7,7 +7,7 @@ import pytest
 
 from tests.logs.memory_log import MemoryLog
 from tests.stores.faulty_stores import DyingStore, ProcessDied
-from tests.unit.client.half_messages.undecided_listener import Undecided
+from tests.unit.client.half_messages.undecided_listener import Committing, Undecided
 from tests.unit.coordinator.coordinator_commands import (
     NEXT,
     OWN,
@@ -22,7 +22,7 @@ from tests.unit.coordinator.coordinator_commands import (
 )
 from txlog.client.admin import Admin
 from txlog.client.half_messages.dead_letter import DEAD_LETTER_TOPIC
-from txlog.client.half_messages.half_message import HalfTransaction, LocalTransactionState, Message
+from txlog.client.half_messages.half_message import Message
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
 from txlog.client.producer.producer import Producer
 from txlog.coordinator.events import TopicDeletionBegun
@@ -288,13 +288,6 @@ def is_committed(producer: Producer) -> bool:
 
 
 # Half messages.
-
-
-class Committing(Undecided):
-    """Its local transactions are committed; it says so when it is asked."""
-
-    def check_local_transaction(self, half: HalfTransaction) -> LocalTransactionState:
-        return LocalTransactionState.COMMIT_MESSAGE
 
 
 def test_R40_half_messages_of_which_a_topic_is_deleted_become_dead_letters(log: MemoryLog) -> None:

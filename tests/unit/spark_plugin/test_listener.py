@@ -20,17 +20,11 @@ from spark_plugin.source import offsets
 from tests.logs.memory_log import MemoryLog
 from tests.stores.scripted_store import unavailable
 from tests.unit.spark_plugin.offset_lines import offset_of
-from tests.unit.spark_plugin.spark_query import COUNT, GROUP, Query, new_log
+from tests.unit.spark_plugin.spark_query import COUNT, GROUP, Query
 from txlog.model import TransactionOutcome
 from txlog.testing.counting_store import CountingStore
 
 QUERY_ID, RUN_ID, SECOND_RUN_ID = (str(uuid.UUID(int=number)) for number in range(3))
-
-
-@pytest.fixture
-def log() -> MemoryLog:
-    """A fresh log."""
-    return new_log()
 
 
 @pytest.fixture

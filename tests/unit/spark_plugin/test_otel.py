@@ -19,7 +19,7 @@ from tests.logs.memory_log import MemoryLog
 from tests.stores.scripted_store import unavailable
 from tests.unit.otel.kept_telemetry import KeptTelemetry
 from tests.unit.otel.test_clients import CONSUMED, DURATION, SENT, described
-from tests.unit.spark_plugin.spark_query import COLUMNS, COUNT, Query, new_log
+from tests.unit.spark_plugin.spark_query import COLUMNS, COUNT, Query
 from tests.unit.spark_plugin.spark_stream import Stream
 from txlog import Admin, Producer
 from txlog.engine.connection import Connection
@@ -33,11 +33,6 @@ def kept() -> Iterator[KeptTelemetry]:
     instrument(found.tracers, found.meters)
     yield found
     uninstrument()
-
-
-@pytest.fixture
-def query(tmp_path: Path) -> Query:
-    return Query(new_log(), tmp_path / "checkpoint")
 
 
 def test_micro_batch_is_a_span_a_task_and_one_of_its_transaction(

@@ -4,17 +4,11 @@ import pytest
 
 from tests.unit.machine_without_journal import MachineHarness
 from tests.unit.segments import segment
-from tests.unit.topic_commands import ABORT, COMMIT, append, ends, marker, new_topic, plain
+from tests.unit.topic_commands import ABORT, COMMIT, append, ends, marker, plain
 from txlog.errors import InvalidProducerEpoch, InvariantViolated, OutOfOrderSequence
 from txlog.model import TxId
 from txlog.topic.events import NO_PRODUCER, AppendBatches, AppendResult, BatchesAppended
 from txlog.topic.state import TopicState, apply
-
-
-@pytest.fixture
-def topic() -> MachineHarness[TopicState]:
-    return new_topic()
-
 
 # Offsets.
 

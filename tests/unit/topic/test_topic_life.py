@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.machine_without_journal import MachineHarness
 from tests.unit.segments import segment
-from tests.unit.topic_commands import COMMIT, OPENED, append, ends, marker, new_topic, plain
+from tests.unit.topic_commands import COMMIT, OPENED, append, ends, marker, plain
 from txlog.errors import (
     InternalError,
     InvalidConfig,
@@ -29,12 +29,6 @@ from txlog.topic.events import (
 )
 from txlog.topic.machine import TopicMachine
 from txlog.topic.state import TopicState
-
-
-@pytest.fixture
-def topic() -> MachineHarness[TopicState]:
-    return new_topic()
-
 
 # The horizon, the journal's life, configuration.
 

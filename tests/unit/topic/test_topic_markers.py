@@ -12,12 +12,6 @@ from txlog.model import Decision, TxId
 from txlog.topic.events import AddPartitions, MarkerWritten, SealIndex
 from txlog.topic.state import TopicState
 
-
-@pytest.fixture
-def topic() -> MachineHarness[TopicState]:
-    return new_topic()
-
-
 # Markers.
 
 

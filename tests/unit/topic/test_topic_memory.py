@@ -2,11 +2,9 @@
 
 from dataclasses import replace
 
-import pytest
-
 from tests.unit.machine_without_journal import MachineHarness
 from tests.unit.segments import segment
-from tests.unit.topic_commands import ABORT, OPENED, append, marker, new_topic, plain
+from tests.unit.topic_commands import ABORT, OPENED, append, marker, plain
 from txlog.layout import segment_id_at
 from txlog.model import TxId
 from txlog.settings import TopicConfig
@@ -16,12 +14,6 @@ from txlog.topic.producer_state import AppliedTransaction, ProducerStateEntry, R
 from txlog.topic.state import PartitionState, TopicState, TxDecision, sealed_at
 
 FIRST, SECOND, NEWER = TxId(7, 0, 0), TxId(7, 0, 1), TxId(7, 1, 0)
-
-
-@pytest.fixture
-def topic() -> MachineHarness[TopicState]:
-    """A topic whose next entry has slot 1."""
-    return new_topic()
 
 
 def producer(topic: MachineHarness[TopicState]) -> ProducerStateEntry:

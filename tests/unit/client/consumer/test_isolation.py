@@ -50,20 +50,6 @@ def test_I3_transaction_records_are_returned_only_after_commit(log: MemoryLog) -
 
 
 @pytest.mark.in_log
-def test_I3_aborted_records_are_never_returned_and_position_moves_past_them(log: MemoryLog) -> None:
-    consumer = log.consumer("u", isolation_level="read_committed")
-    producer = log.producer("a")
-    producer.begin_transaction()
-    producer.send("u", b"x").get()
-    assert (consumer.poll(), consumer.position(U0)) == ({}, 0)
-    producer.abort_transaction()
-    assert (consumer.poll(), consumer.position(U0)) == ({}, 1)
-    with producer.transaction():
-        producer.send("u", b"next")
-    assert [record.offset for record in consumer.poll()[U0]] == [1]
-
-
-@pytest.mark.in_log
 def test_last_stable_offset_is_first_offset_of_earliest_open_transaction(
     log: MemoryLog,
 ) -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from tests.logs.memory_log import MemoryLog
 from tests.stores.scripted_store import preceded_by
-from tests.unit.client.half_messages.undecided_listener import Undecided
+from tests.unit.client.half_messages.undecided_listener import Committing, Undecided
 from txlog.client.half_messages.dead_letter import pending_letters
-from txlog.client.half_messages.half_message import HalfTransaction, LocalTransactionState, Message
+from txlog.client.half_messages.half_message import LocalTransactionState, Message
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
 from txlog.engine.connection import Connection
 from txlog.model import TransactionOutcome
@@ -16,13 +16,6 @@ from txlog.settings import LogSettings
 
 INTERVAL_MS = 30_000
 CHECKS_MAX = 2
-
-
-class Committing(Undecided):
-    """A listener whose local transactions are found committed."""
-
-    def check_local_transaction(self, half: HalfTransaction) -> LocalTransactionState:
-        return LocalTransactionState.COMMIT_MESSAGE
 
 
 def started(process: Connection, listener: Undecided | None = None) -> TransactionMQProducer:

@@ -1,8 +1,8 @@
 """Ctrl-C in a notebook: the program continues with the same producer and the same consumer.
 
-Each scenario is interrupted at every place of the modules that it tests, once at each place; then
-it continues as its user would, and every record must be there exactly once. `CTRL_C_TIMES=all`
-interrupts it every time that it passes a place.
+Each scenario is interrupted at every place of the modules that it tests, once at each place (`make
+test`: at a third of them, others each day); then it continues as its user would, and every record
+must be there exactly once. `CTRL_C_TIMES=all` interrupts it every time that it passes a place.
 """
 
 import os
@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.examples import cases
 from tests.logs.memory_log import MemoryLog
 from tests.processes.interruption import Interruption, is_in_a_block, once_each
 from txlog.client.consumer.consumer import Consumer
@@ -118,7 +119,7 @@ def interrupted_everywhere(
     whole = Interruption(modules)
     scenario(begin(), whole)
     is_all = os.environ.get("CTRL_C_TIMES") == "all"
-    for at in range(len(whole.places)) if is_all else once_each(whole.places):
+    for at in range(len(whole.places)) if is_all else cases(once_each(whole.places)):
         interruption = whole.at(at)
         try:
             scenario(begin(), interruption)

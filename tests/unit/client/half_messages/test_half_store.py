@@ -4,11 +4,10 @@ import pyarrow as pa
 import pytest
 
 from tests.logs.memory_log import MemoryLog
-from tests.unit.client.half_messages.undecided_listener import Undecided
+from tests.unit.client.half_messages.undecided_listener import Committing, Undecided
 from txlog.client.half_messages.dead_letter import DEAD_LETTER_TOPIC, pending_letters
 from txlog.client.half_messages.half_message import (
     HalfTransaction,
-    LocalTransactionState,
     Message,
 )
 from txlog.client.half_messages.half_store import read_half, stage
@@ -16,13 +15,6 @@ from txlog.client.half_messages.transaction_mq_producer import TransactionMQProd
 from txlog.engine.connection import Connection
 from txlog.errors import CorruptData, InvalidName, InvalidRecord, UnknownTopic
 from txlog.topic.records.schema import KAFKA_SCHEMA
-
-
-class Committing(Undecided):
-    """A listener whose local transactions are found committed."""
-
-    def check_local_transaction(self, half: HalfTransaction) -> LocalTransactionState:
-        return LocalTransactionState.COMMIT_MESSAGE
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A listener of half messages that never decides."""
+"""Listeners of half messages: one never decides, one commits when it is asked."""
 
 from txlog.client.half_messages.half_message import HalfTransaction, LocalTransactionState
 
@@ -13,3 +13,10 @@ class Undecided:
 
     def check_local_transaction(self, half: HalfTransaction) -> LocalTransactionState:
         return LocalTransactionState.UNKNOW
+
+
+class Committing(Undecided):
+    """A listener whose local transactions are found committed."""
+
+    def check_local_transaction(self, half: HalfTransaction) -> LocalTransactionState:
+        return LocalTransactionState.COMMIT_MESSAGE

@@ -22,10 +22,8 @@ from txlog.engine.append.producer_batch import BatchMetadata, RecordFuture
 from txlog.engine.connection import open_connection
 from txlog.errors import (
     DuplicateTransaction,
-    IllegalTransition,
     InvalidConfig,
     OutcomeUnknown,
-    ProducerFenced,
     StoreUnavailable,
     TransactionAborted,
     UnstableOffsetCommit,
@@ -447,23 +445,6 @@ def test_R38_an_abort_before_a_prepare_writes_nothing(log: MemoryLog) -> None:
     log.check()
 
 
-def test_R38_abort_after_commit_was_prepared_is_refused(log: MemoryLog) -> None:
-    producer = log.producer("a")
-    tx_id = producer.begin_transaction()
-    producer.send("u", b"x")
-    log.store.on("create", "transactions/", answer_lost, holding="commit_prepared", times=50)
-    with pytest.raises(OutcomeUnknown):
-        producer.commit_transaction()
-    log.store.heal()
-    session = producer._transaction
-    assert session is not None
-    with pytest.raises(IllegalTransition):
-        session.abort()
-    assert log.admin.outcome(tx_id) is TransactionOutcome.COMMITTED
-    producer.commit_transaction()
-    assert log.values("u") == [b"x"]
-
-
 def test_R41_pend_lives_for_transaction_timeout(log: MemoryLog) -> None:
     """Uploads may take longer than the ten seconds that a micro-batch's pend lives."""
     producer = log.producer("a", transaction_timeout_ms=60_000)
@@ -539,21 +520,6 @@ def test_R42_commit_of_unknown_outcome_can_be_repeated_after_timeout(log: Memory
     log.clock.advance(60_000)
     producer.commit_transaction()
     assert log.values("u") == [b"x"]
-
-
-def test_I8_fenced_producer_raises_fenced_even_if_group_offset_moved(
-    log: MemoryLog,
-) -> None:
-    log.elsewhere().send("u", b"input").get()
-    first, reader = log.producer("a"), log.consumer("u", group_id="g")
-    reader.poll()
-    first.begin_transaction()
-    second = log.elsewhere("a")
-    with second.transaction():
-        second.send_offsets_to_transaction({U0: 1}, log.consumer(group_id="g").group_metadata())
-    second.close()
-    with pytest.raises(ProducerFenced, match="has taken over"):
-        first.send_offsets_to_transaction({U0: 1}, reader.group_metadata())
 
 
 def test_operator_abort_fails_the_next_flush(log: MemoryLog) -> None:

@@ -22,11 +22,6 @@ from txlog.testing.counting_store import CountingStore
 
 
 @pytest.fixture
-def clocks() -> MachineClocks:
-    return MachineClocks()
-
-
-@pytest.fixture
 def store(clocks: MachineClocks) -> MemoryStore:
     return dated_store(clocks)
 

@@ -28,12 +28,6 @@ from txlog.testing.counting_store import CountingStore
 
 
 @pytest.fixture
-def clocks() -> MachineClocks:
-    """The clocks of all machines and of the store, unless a test sets others."""
-    return MachineClocks()
-
-
-@pytest.fixture
 def store(clocks: MachineClocks) -> HookedStore:
     return HookedStore(dated_store(clocks))
 

@@ -38,11 +38,6 @@ def ahead(store: Store, clocks: MachineClocks, trust_ms: int = TRUST_MS) -> Repl
     return process(store, replace(TRUSTING, is_far=True, trust_ms=trust_ms), runtime)
 
 
-@pytest.fixture
-def clocks() -> MachineClocks:
-    return MachineClocks()
-
-
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 15, 16, 17, 40, 47, 48, 100])
 def test_a_journal_of_any_length_opens_to_the_state_of_its_writer(length: int) -> None:
     store = new_store()

@@ -18,20 +18,6 @@ from txlog.errors import TxlogError
 from txlog.groups.state import UNCHECKED, PendingOffset
 
 
-@pytest.fixture
-def log() -> MemoryLog:
-    return new_log()
-
-
-@pytest.fixture
-def query(log: MemoryLog, tmp_path: Path) -> Query:
-    """Batch 0 has copied [0, 4), and Spark has recorded its end."""
-    query = Query(log, tmp_path / "checkpoint")
-    query.run(log.process(), "first", 0, 0, 4)
-    query.note(0)
-    return query
-
-
 def compared(log: MemoryLog, query: Query) -> CheckpointComparison:
     """Compare in a new process, which writes nothing."""
     before = log.objects()

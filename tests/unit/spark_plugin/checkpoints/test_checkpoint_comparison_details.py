@@ -11,20 +11,16 @@ from tests.unit.spark_plugin.checkpoints.test_checkpoint_comparison import (
     commit_was_not_recorded,
     compared,
     is_planned,
-    log,
     log_lacks_a_batch,
     move_group,
     predecessor_was_replanned,
     previous_batch_is_done,
-    query,
 )
 from tests.unit.spark_plugin.spark_query import COUNT, GROUP, Query
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import InitProducer
 from txlog.groups.state import UNCHECKED, OffsetsPended, Pending, PendingOffset
 from txlog.model import TxId
-
-__all__ = ["log", "query"]
 
 TIMEOUT_MS = 60_000
 

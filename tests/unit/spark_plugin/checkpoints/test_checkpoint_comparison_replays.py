@@ -16,17 +16,13 @@ from tests.logs.memory_log import MemoryLog
 from tests.stores.faulty_stores import DyingStore, ProcessDied
 from tests.unit.spark_plugin.checkpoints.test_checkpoint_comparison import (
     compared,
-    log,
     move_group,
-    query,
 )
 from tests.unit.spark_plugin.checkpoints.test_checkpoint_comparison_details import TIMEOUT_MS, begun
 from tests.unit.spark_plugin.offset_lines import offset_of
 from tests.unit.spark_plugin.spark_query import COUNT, GROUP, OPTIONS, Query, new_log
 from txlog.errors import CheckpointConflict
 from txlog.groups.state import UNCHECKED, OffsetsPended, Pending, PendingOffset
-
-__all__ = ["log", "query"]
 
 
 def plan(

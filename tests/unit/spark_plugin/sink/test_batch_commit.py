@@ -21,18 +21,6 @@ from txlog.errors import CheckpointConflict, GroupOwned, InvalidOption, Producer
 from txlog.model import TransactionOutcome, TxId
 
 
-@pytest.fixture
-def log() -> MemoryLog:
-    """A fresh log."""
-    return new_log()
-
-
-@pytest.fixture
-def query(log: MemoryLog, tmp_path: Path) -> Query:
-    """The query, with a checkpoint of its own."""
-    return Query(log, tmp_path / "checkpoint")
-
-
 def copied(log: MemoryLog) -> list[int]:
     """All copied numbers."""
     return sorted(row["n"] for row in log.values("even", "odd"))

@@ -13,7 +13,7 @@ from spark_plugin.sink.staging import batch_identity
 from tests.logs.memory_log import MemoryLog
 from tests.stores.faulty_stores import HookedStore
 from tests.unit.held_fan_out import HeldFanOut
-from tests.unit.spark_plugin.spark_query import OPTIONS, Query, new_log
+from tests.unit.spark_plugin.spark_query import OPTIONS, Query
 from txlog.clock import Runtime
 from txlog.engine.connection import Connection, open_connection
 from txlog.errors import InvalidOption
@@ -23,12 +23,6 @@ from txlog.errors import InvalidOption
 def no_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     """No session of another test counts."""
     monkeypatch.setattr(batch_commit, "_sessions", {})
-
-
-@pytest.fixture
-def log() -> MemoryLog:
-    """A fresh log."""
-    return new_log()
 
 
 def query_without_group(log: MemoryLog, folder: Path, name: str) -> Query:

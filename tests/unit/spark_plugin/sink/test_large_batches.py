@@ -11,7 +11,7 @@ from spark_plugin.sink import batch_commit
 from spark_plugin.source.offsets import encode
 from tests.logs.memory_log import MemoryLog
 from tests.unit.spark_plugin.offset_lines import offset_of
-from tests.unit.spark_plugin.sink.test_batch_commit import log, position, query
+from tests.unit.spark_plugin.sink.test_batch_commit import position
 from tests.unit.spark_plugin.spark_query import GROUP, Query
 from txlog.clock import Runtime, segment_id
 from txlog.coordinator.events import Participant
@@ -19,8 +19,6 @@ from txlog.topic.records.batch import Segment
 from txlog.topic.records.conversion import with_timestamp
 from txlog.topic.topic_log import TopicLog
 from txlog.topic.write.segment_writer import SegmentWriter
-
-__all__ = ["log", "query"]
 
 
 def segment_of(topic: TopicLog, row: pa.RecordBatch, count: int) -> Segment:

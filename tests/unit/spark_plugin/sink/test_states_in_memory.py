@@ -38,19 +38,6 @@ from txlog.settings import LogSettings
 from txlog.storage import Store
 from txlog.testing.clock import SeededEntropy
 
-
-@pytest.fixture
-def log() -> MemoryLog:
-    """A fresh log."""
-    return new_log()
-
-
-@pytest.fixture
-def query(log: MemoryLog, tmp_path: Path) -> Query:
-    """The query, with a checkpoint of its own."""
-    return Query(log, tmp_path / "checkpoint")
-
-
 _SEEDS = itertools.count(1_000)
 
 

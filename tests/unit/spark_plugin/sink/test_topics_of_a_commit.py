@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -13,23 +12,11 @@ from spark_plugin.sink.batch_commit import STAGED_TIMEOUT_MS, require_topics
 from spark_plugin.sink.staging import TaskMessage
 from tests.logs.memory_log import MemoryLog
 from tests.stores.faulty_stores import HookedStore
-from tests.unit.spark_plugin.spark_query import COUNT, GROUP, SOURCE, Query, new_log
+from tests.unit.spark_plugin.spark_query import COUNT, GROUP, SOURCE, Query
 from txlog.coordinator.events import Participant
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import InternalError, InvalidRecord, UnknownTopic
 from txlog.groups.state import PendingOffset
-
-
-@pytest.fixture
-def log() -> MemoryLog:
-    """A fresh log."""
-    return new_log()
-
-
-@pytest.fixture
-def query(log: MemoryLog, tmp_path: Path) -> Query:
-    """The query, with a checkpoint of its own."""
-    return Query(log, tmp_path / "checkpoint")
 
 
 def next_entry(log: MemoryLog) -> str:

@@ -14,7 +14,7 @@ from spark_plugin.options import ReaderOptions
 from spark_plugin.source import batch_reader
 from spark_plugin.source.batch_reader import TxlogBatchReader
 from tests.logs.memory_log import MemoryLog
-from tests.unit.spark_plugin.spark_query import COLUMNS, GROUP, SOURCE, new_log
+from tests.unit.spark_plugin.spark_query import COLUMNS, GROUP, SOURCE
 from tests.unit.spark_plugin.spark_stream import Stream
 from txlog.engine.producer_config import IN_LOG
 from txlog.errors import InvalidOption, OffsetOutOfRange
@@ -24,12 +24,6 @@ from txlog.model import IsolationLevel, TopicPartition
 EARLIEST, COMMITTED = OffsetSpec(OffsetPoint.EARLIEST), OffsetSpec(OffsetPoint.COMMITTED)
 NUMBERS = {"subscribe": (SOURCE.topic,)}
 LOSES = {"fail_on_data_loss": False, **NUMBERS}
-
-
-@pytest.fixture
-def log() -> MemoryLog:
-    """Ten numbers in one partition."""
-    return new_log()
 
 
 def move_group(log: MemoryLog, offset: int, partition: int = 0) -> None:

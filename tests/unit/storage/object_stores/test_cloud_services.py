@@ -1,10 +1,8 @@
 """Stores on Google Cloud Storage and Azure: their requests, limits, and the words of refusals."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.unit.storage.scripted_s3 import ScriptedServer, scripted_server
+from tests.unit.storage.scripted_s3 import ScriptedServer
 from txlog.clock import Runtime
 from txlog.errors import InvalidOption, StoreDenied, StoreUnavailable
 from txlog.storage import Created, Store, open_store
@@ -13,12 +11,6 @@ from txlog.testing.clock import manual_runtime
 
 ACCOUNT = {"account_name": "lake", "account_key": "aHVzaA=="}
 QUICK = {"attempts_max": 2, "pause_min_ms": 1, "attempt_timeout_ms": 60_000}
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[ScriptedServer]:
-    with scripted_server() as server:
-        yield server
 
 
 @pytest.fixture(params=["gs", "az"])
@@ -33,12 +25,6 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     for name in ("ACCOUNT_NAME", "ACCOUNT_KEY", "SAS_TOKEN", "CONNECTION_STRING"):
         monkeypatch.delenv(f"AZURE_STORAGE_{name}", raising=False)
-
-
-@pytest.fixture
-def server(running: ScriptedServer) -> ScriptedServer:
-    running.begin_anew()
-    return running
 
 
 def opened(server: ScriptedServer, scheme: str, prefix: str = "log/a", **options: object) -> Store:

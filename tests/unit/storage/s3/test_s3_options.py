@@ -26,23 +26,11 @@ REGION = {"client_kwargs": {"region_name": "eu-central-1"}}
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[ScriptedServer]:
-    with scripted_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def behind_tls() -> Iterator[ScriptedServer]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATES / "server.pem")
     with scripted_server(context) as server:
         yield server
-
-
-@pytest.fixture
-def server(running: ScriptedServer) -> ScriptedServer:
-    running.begin_anew()
-    return running
 
 
 @pytest.fixture(autouse=True)
