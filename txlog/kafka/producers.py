@@ -412,6 +412,11 @@ class _Session:
                 for partition, batch in new.items():
                     end = batch.base_sequence + batch.records.num_rows
                     self._sequences[topic.topic_id, partition] = end % SEQUENCES
+            begin = self._begin
+        # Without the lock: the records of other partitions come meanwhile.
+        with suppress(TxlogError):
+            begin()
+        with self._transaction():
             self._wait_for_begin()
 
     def _wait_for_begin(self) -> None:

@@ -125,6 +125,15 @@ def _topic(name: str, count: int, code: int, leader: int) -> Any:
 # Records.
 
 
+def produced_to(request: Any) -> set[TopicPartition]:
+    """The partitions of a Produce request."""
+    return {
+        TopicPartition(topic.name, part.index)
+        for topic in request.topic_data
+        for part in topic.partition_data
+    }
+
+
 async def produce(server: KafkaServer, request: Any) -> Any:
     """Produce. With acks=0 there is no answer."""
     done = await server.call(_produce, server, request)

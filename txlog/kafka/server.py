@@ -1,7 +1,7 @@
 """The server of `txlog kafka`: connections, frames, and which request goes where.
 
-A connection's requests are answered in their order, one after the other, as a broker does. It must
-not know what a request means: `apis.py` has the function for each.
+A connection's requests are answered in their order, as a broker does. It must not know what a
+request means: `apis.py` has the function for each.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import logging
 import resource
 import ssl
 import struct
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from kafka.protocol.metadata import ApiVersionsResponse
+from kafka.protocol.producer import ProduceRequest
 
 from txlog.client.admin import Admin
 from txlog.errors import UsageError
@@ -34,7 +34,9 @@ from txlog.kafka.error_codes import tried
 from txlog.kafka.gateways import RENEW_S, Gateways, home_of, node_id_of
 from txlog.kafka.group_leases import GroupLeases
 from txlog.kafka.groups import Groups
+from txlog.kafka.in_flight import InFlight
 from txlog.kafka.producers import Producers
+from txlog.kafka.requests import produced_to
 from txlog.kafka.security import CLIENT, Client, Users
 from txlog.metrics.listening import is_loopback, parsed_listen
 
@@ -51,8 +53,8 @@ UNTRUSTED_FRAME_BYTES_MAX = 64 << 10
 """Of a client that has not proved who it is."""
 ROOM_BYTES = 256 << 20
 """Memory of all large frames; more wait their turn."""
-_LARGE_FRAME_BYTES = 64 << 10
-"""A frame from this size on is large: smaller ones of all connections take 128 MB together."""
+_LARGE_FRAME_BYTES = 12 << 10
+"""A frame above this size is large: smaller ones, six of each connection, take 140 MB together."""
 CONNECTIONS_MAX = 2_000
 """Each takes a file descriptor, and up to a frame of memory."""
 BACKLOG = 1_024
@@ -258,6 +260,13 @@ class KafkaServer:
         peer = writer.get_extra_info("peername") or ("", 0)  # It may be gone already.
         task = cast("asyncio.Task[None]", asyncio.current_task())
         self._clients.add(task)
+
+        async def send(answer: bytes) -> None:
+            writer.write(answer)
+            async with asyncio.timeout(IDLE_S):
+                await writer.drain()
+
+        in_flight, share = InFlight(send), self._room.share()
         try:
             if self._is_full(peer):
                 return
@@ -266,11 +275,8 @@ class KafkaServer:
             client = Client(f"/{peer[0]}", is_trusted=self.users is None, is_gone=reader.at_eof)
             CLIENT.set(client)
             while not client.failure:
-                answer = await self._next_answer(reader, client)
-                if answer is not None:
-                    writer.write(answer)
-                    async with asyncio.timeout(IDLE_S):
-                        await writer.drain()
+                frame = await in_flight.received(self._next_frame(reader, client, share))
+                await self._answer(frame, client, in_flight, share)
             raise Refused(client.failure)
         except (asyncio.CancelledError, ConnectionError, TimeoutError):
             pass  # The client has gone, or is silent, or the server ends.
@@ -284,6 +290,8 @@ class KafkaServer:
         finally:
             self._clients.discard(task)
             writer.close()
+            await in_flight.close()
+            share.give_all()
 
     def _is_full(self, peer: object) -> bool:
         """Whether this connection is one too many. The first of them is logged, and the next after
@@ -296,7 +304,9 @@ class KafkaServer:
             )  # fmt: skip
         return self._was_full
 
-    async def _next_answer(self, reader: asyncio.StreamReader, client: Client) -> bytes | None:
+    async def _next_frame(
+        self, reader: asyncio.StreamReader, client: Client, share: Share
+    ) -> bytes:
         async with asyncio.timeout(IDLE_S):
             head = await reader.readexactly(4)
         (size,) = struct.unpack(">i", head)
@@ -305,20 +315,22 @@ class KafkaServer:
         limit = FRAME_BYTES_MAX if client.is_trusted else UNTRUSTED_FRAME_BYTES_MAX
         if not _HEAD.size <= size <= limit:
             raise Refused(f"a frame of {size} bytes; this is no Kafka client")
-        async with self._room.taken(size if size > _LARGE_FRAME_BYTES else 0):
-            try:
-                async with asyncio.timeout(FRAME_S):
-                    frame = await reader.readexactly(_HEAD.size)
-                    if size > PLAIN_FRAME_BYTES_MAX and _HEAD.unpack(frame)[0] != PRODUCE_KEY:
-                        raise Refused(f"a frame of {size} bytes without records")
-                    frame += await reader.readexactly(size - _HEAD.size)
-            except TimeoutError:
-                raise Refused(f"a request did not arrive within {FRAME_S:.0f} s") from None
-            except asyncio.IncompleteReadError:
-                raise Refused("it ended within a request") from None
-            return await self._answer(frame, client)
+        await share.take(size)
+        try:
+            async with asyncio.timeout(FRAME_S):
+                frame = await reader.readexactly(_HEAD.size)
+                if size > PLAIN_FRAME_BYTES_MAX and _HEAD.unpack(frame)[0] != PRODUCE_KEY:
+                    raise Refused(f"a frame of {size} bytes without records")
+                return frame + await reader.readexactly(size - _HEAD.size)
+        except TimeoutError:
+            raise Refused(f"a request did not arrive within {FRAME_S:.0f} s") from None
+        except asyncio.IncompleteReadError:
+            raise Refused("it ended within a request") from None
 
-    async def _answer(self, frame: bytes, client: Client) -> bytes | None:
+    async def _answer(
+        self, frame: bytes, client: Client, in_flight: InFlight, share: Share
+    ) -> None:
+        """Serve a request. Raises Refused."""
         key, version, correlation_id = _HEAD.unpack_from(frame)
         known = REQUESTS.get(key)
         if known is None:
@@ -326,24 +338,37 @@ class KafkaServer:
         if not client.is_trusted and key not in OPEN_TO_ALL:
             raise Refused("it has not said who it is; configure SASL in the client")
         kind, versions, handler = known
-        if not versions[0] <= version <= versions[1]:
-            if key == API_VERSIONS_KEY:  # The client then asks with a version that it is told.
-                refusal = ApiVersionsResponse(
-                    error_code=_UNSUPPORTED_VERSION, api_keys=API_VERSIONS
-                )
-                return _encoded(refusal, 0, correlation_id)
+        is_known = versions[0] <= version <= versions[1]
+        if not (is_known or key == API_VERSIONS_KEY):
             raise Refused(f"{kind.__name__} in version {version} is not known")
+        request = await self._decoded(kind, frame, version) if is_known else None
+
+        async def serve() -> bytes | None:
+            try:
+                if request is None:  # The client then asks with a version that it is told.
+                    refusal = ApiVersionsResponse(
+                        error_code=_UNSUPPORTED_VERSION, api_keys=API_VERSIONS
+                    )
+                    return _encoded(refusal, 0, correlation_id)
+                response = await handler(self, request)
+                return None if response is None else _encoded(response, version, correlation_id)
+            finally:
+                share.give(len(frame))
+
+        places = produced_to(request) if key == PRODUCE_KEY else set()
+        await in_flight.serve(places, serve)
+
+    async def _decoded(self, kind: Any, frame: bytes, version: int) -> Any:
         try:
             decode = partial(kind.decode, frame, version=version, header=True)
             # Of many small items decoding takes seconds, in which others are answered.
-            is_long = len(frame) > _LARGE_FRAME_BYTES and key != PRODUCE_KEY
+            is_long = len(frame) > _LARGE_FRAME_BYTES and kind is not ProduceRequest
             request = await self.call(decode) if is_long else decode()
         except Exception as error:
             raise Refused(f"a {kind.__name__} that cannot be decoded") from error
         if misses_a_value(kind.fields, request, version):
             raise Refused(f"a {kind.__name__} that lacks a value")
-        response = await handler(self, request)
-        return None if response is None else _encoded(response, version, correlation_id)
+        return request
 
 
 def misses_a_value(fields: Mapping[str, Any], data: Any, version: int) -> bool:
@@ -364,27 +389,48 @@ def misses_a_value(fields: Mapping[str, Any], data: Any, version: int) -> bool:
 
 
 class Room:
-    """Memory that frames take in turn."""
+    """Memory that large frames take in turn."""
 
     def __init__(self, size: int) -> None:
-        self._free = size
-        self._changed = asyncio.Condition()
+        self.free = size
+        self.changed = asyncio.Event()
 
-    @asynccontextmanager
-    async def taken(self, size: int) -> AsyncIterator[None]:
-        """Hold so many bytes; waits until they are free."""
-        if not size:
-            yield
-            return
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._free >= size)
-            self._free -= size
-        try:
-            yield
-        finally:
-            self._free += size
-            async with self._changed:
-                self._changed.notify_all()
+    def share(self) -> Share:
+        """What one connection takes of it; nothing yet."""
+        return Share(self)
+
+
+class Share:
+    """What frames of one connection take of the room."""
+
+    __slots__ = ("_held", "_room")
+
+    def __init__(self, room: Room) -> None:
+        self._room, self._held = room, 0
+
+    async def take(self, size: int) -> None:
+        """Hold a frame of so many bytes; if it is large, once they are free."""
+        if size > _LARGE_FRAME_BYTES:
+            while self._room.free < size:
+                await self._room.changed.wait()
+            self._room.free -= size
+            self._held += size
+
+    def give(self, size: int) -> None:
+        """The frame is no longer held."""
+        if size > _LARGE_FRAME_BYTES:
+            self._return(size)
+
+    def give_all(self) -> None:
+        """No frame is held."""
+        if self._held:
+            self._return(self._held)
+
+    def _return(self, size: int) -> None:
+        self._held -= size
+        self._room.free += size
+        self._room.changed.set()
+        self._room.changed = asyncio.Event()
 
 
 def _files_max() -> int:
