@@ -138,6 +138,23 @@ def test_staged_transaction_matches_the_budget(topics: int, groups: int) -> None
 
 
 @pytest.mark.parametrize("topics", [1, 2, 5])
+def test_staged_transaction_above_the_limit_of_an_entry_matches_the_budget(topics: int) -> None:
+    """The limit is lowered, so that no entry can name these segments."""
+    log = Log(topics)
+    log.connection.entry_batches_max = 0
+    session = TransactionSession(log.connection, "id", "group")
+    session.register("run")
+    log.store.reset()
+    session.begin()
+    session.commit(staged(log, tasks=2), pends={"group": (moved(log),)})
+    session.join()
+    counts = log.store.snapshot()
+    found = counts.puts, counts.of("create", "entry")
+    row = "Spark micro-batch of more than 4,000 stored batches"
+    assert found == budget(row, topics=topics, groups=1, tasks=2)
+
+
+@pytest.mark.parametrize("topics", [1, 2, 5])
 @pytest.mark.parametrize("groups", [0, 1])
 def test_staged_transaction_on_the_groups_coordinator_matches_the_budget(
     topics: int, groups: int

@@ -17,6 +17,7 @@ from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
+from txlog.engine.append.appender import ENTRY_BATCHES_MAX
 from txlog.engine.append.producer_batch import Headers
 from txlog.engine.connection import Connection, open_connection
 from txlog.engine.producer_config import IN_LOG, STAGED
@@ -37,6 +38,8 @@ S0 = TopicPartition(SOURCE, 0)
 COUNT = 2
 HEADERS: dict[str, Headers] = {"left": [("large", bytes(70_000))], "right": []}
 """Records of one topic are too large for an entry, those of the other ride in entries."""
+
+INLINE_BYTES_MAX = LogSettings().entry_records_max_bytes
 
 LOSSES_MIN = 20
 """With fewer distinct losses the recording would be incomplete."""
@@ -70,17 +73,19 @@ def _opened(folder: Path, *, durable: bool = True) -> Connection:
     return open_connection(LocalStore(folder / "log", runtime, durable), runtime)
 
 
-def _made(folder: Path, *, durable: bool = True) -> Connection:
+def _made(
+    folder: Path, *, durable: bool = True, records_bytes_max: int = INLINE_BYTES_MAX
+) -> Connection:
     """The log as a process opens or creates it, with few journals, which are soon compacted."""
     runtime = Runtime(fan_out=SerialFanOut())
-    settings = LogSettings(1, journal_snapshot_entries=4)
+    settings = LogSettings(1, journal_snapshot_entries=4, entry_records_max_bytes=records_bytes_max)
     create_cluster(LocalStore(folder / "log", runtime, durable), runtime, settings)
     return _opened(folder, durable=durable)
 
 
-def _filled(folder: Path) -> None:
+def _filled(folder: Path, records_bytes_max: int = INLINE_BYTES_MAX) -> None:
     """A log with records to work on."""
-    connection = _made(folder, durable=False)
+    connection = _made(folder, durable=False, records_bytes_max=records_bytes_max)
     for topic in (SOURCE, *RESULTS):
         Admin(connection).create_topic(topic)
     with Producer(connection) as producer:
@@ -213,20 +218,39 @@ def test_replaying_the_recording_reproduces_the_disk(
 def test_I4_I5_hold_after_power_loss_at_any_point_of_a_commit(
     tmp_path: Path, transaction_records: str
 ) -> None:
-    work = tmp_path / "work"
-    _filled(work)
+    _filled(tmp_path)
+    recording, disk = _recorded_copy(tmp_path, transaction_records)
+    check = partial(_check_copies, records=transaction_records)
+    losses_min = LOSSES_MIN_OF_STAGED if transaction_records == STAGED else LOSSES_MIN
+    _check_all(recording, disk, check, losses_min)
+
+
+@pytest.mark.slow
+def test_R67_manifests_are_there_after_power_loss_at_any_point_of_their_commit(
+    tmp_path: Path,
+) -> None:
+    """All records are in segments, and an entry names none of them."""
+    _filled(tmp_path, records_bytes_max=0)
+    recording, disk = _recorded_copy(tmp_path, STAGED, entry_batches_max=0)
+    assert len([*tmp_path.glob("log/topics/*/*/manifests/*")]) == len(RESULTS)
+    _check_all(recording, disk, _check_copies, LOSSES_MIN_OF_STAGED)
+
+
+def _recorded_copy(
+    work: Path, transaction_records: str, entry_batches_max: int = ENTRY_BATCHES_MAX
+) -> tuple[Recording, Disk]:
+    """The second of two transactions, and the disk before it."""
     connection = _opened(work, durable=False)
     _copy(connection, _registered(connection, transaction_records), until=1)
     disk = Disk(work)
     with recorded(work) as trace:
         recording = Recording(trace)
         connection = _opened(work)
+        connection.entry_batches_max = entry_batches_max
         producer = _registered(connection, transaction_records)
         _copy(connection, producer, 2, recording.acknowledge)
     assert len(recording.acknowledged) == 1
-    check = partial(_check_copies, records=transaction_records)
-    losses_min = LOSSES_MIN_OF_STAGED if transaction_records == STAGED else LOSSES_MIN
-    _check_all(recording, disk, check, losses_min)
+    return recording, disk
 
 
 @pytest.mark.slow
