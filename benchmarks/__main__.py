@@ -23,6 +23,7 @@ from benchmarks import (
     executors,
     far_clients,
     far_gateway,
+    far_large,
     far_micro_batch,
     far_writers,
     growth,
@@ -63,6 +64,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "memory": memory.run,
     "far_clients": far_clients.run,
     "far_gateway": far_gateway.run,
+    "far_large": far_large.run,
     "far_writers": far_writers.run,
     "far_micro_batch": far_micro_batch.run,
 }

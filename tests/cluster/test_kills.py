@@ -19,6 +19,12 @@ pytestmark = MARKS
 FIRST, SECOND = ADDRESSES
 DRIVER_POINTS = ("rows staged", "after PREPARE_COMMIT", "after the first marker", "commit returned")
 """`txlog drill` kills a driver at all points; here executors are left behind."""
+COMMITTER_POINTS = (
+    "before PREPARE_COMMIT",
+    "after PREPARE_COMMIT",
+    "before the first marker",
+    "after the first marker",
+)
 SOURCE = "pyspark.sql.streaming.python_streaming_source_runner"
 PLANNER = "pyspark.sql.worker.write_into_data_source"
 COMMITTER = "pyspark.sql.worker.python_streaming_sink_runner"
@@ -135,8 +141,8 @@ def test_I5_I10_planner_killed(stream: Stream) -> None:
     killed(stream, "planner", "batch planned", lambda: kill(of_driver(stream, PLANNER)))
 
 
-def test_I5_I6_I10_committer_killed(stream: Stream) -> None:
-    point = "after PREPARE_COMMIT"
+@pytest.mark.parametrize("point", COMMITTER_POINTS)
+def test_I5_I6_I10_committer_killed(stream: Stream, point: str) -> None:
     killed(stream, "committer", point, lambda: kill(of_driver(stream, COMMITTER)))
 
 
