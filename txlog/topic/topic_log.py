@@ -173,9 +173,9 @@ class TopicLog:
         """Begin to move records out of entries if this process has filled a window of slots, so
         that one process does the work; or if the process that did so has not moved them."""
         window, filled = self._options.snapshot_entries, self.journal.filled_slot
-        late = self.next_slot - 2 * window
+        late = self.journal.next_slot - 2 * window
         # Nothing is sealed above records in an entry, so none are late if more is sealed.
-        is_due = filled >= 0 or self.state.sealed_slot < late - 1
+        is_due = filled >= 0 or self.journal.state.sealed_slot < late - 1
         first = self.state.first_in_entry() if is_due else None
         if first is None or self.move is None or self._is_moving:
             return

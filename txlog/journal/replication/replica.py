@@ -125,11 +125,9 @@ class Replica(Generic[StateT]):
         self._opened_slot = -1
         """The slot of the snapshot from which the journal was opened."""
         self._is_rebuilt = False
-        """Whether the entries are known to lead to this state: it does not rest on one snapshot
-        (R64)."""
+        """Whether the entries are known to lead to this state, and not one snapshot alone (R64)."""
         self._is_snapshot_due = False
-        """Whether the snapshot of the last slot is damaged, so that the next slot must have one
-        (rule R47)."""
+        """Whether the last slot's snapshot is damaged, so that the next one must have one (R47)."""
         self._latest: LatestEntry | None = None
         """The newest entry, if another process has written it within the last seconds."""
         clock = runtime.clock if self._is_far else None
@@ -141,8 +139,7 @@ class Replica(Generic[StateT]):
         self.filled_slot = -1
         """The newest last slot of a window of `snapshot_entries` that this process has won."""
         self.kept_entries = 0
-        """Entries that the last pruning by this process kept, because no boundary above them was
-        old enough (R14)."""
+        """Entries that its last pruning kept, as no boundary above them was old enough (R14)."""
 
     @property
     def next_slot(self) -> int:
@@ -246,8 +243,7 @@ class Replica(Generic[StateT]):
         for queued in commands:
             if queued.error is not None:
                 raise queued.error
-            has_result = queued.decided or queued.is_foreign or queued.command is READ_BARRIER
-            if not has_result:
+            if not (queued.decided or queued.is_foreign or queued.command is READ_BARRIER):
                 raise InternalError(
                     f"{self.layout.root}: a command has no result. Please report this."
                 )
@@ -472,7 +468,8 @@ class Replica(Generic[StateT]):
         begun_ms, reads, trip_ms, lost = self._runtime.clock.monotonic_ms(), 0, 0.0, 0
         try:
             while lost < self._options.process.publish_attempts_max:
-                state, events, records = self._decide_all(commands)
+                path = self.layout.entry(self._at.next_slot)
+                state, events, records = self._decide_all(commands, path)
                 if may_be_stored:
                     hide_refusals(self.layout, commands)
                 if not fresh and any(queued.needs_newest_state for queued in commands):
@@ -493,8 +490,9 @@ class Replica(Generic[StateT]):
                     return
                 # The winner's entry was returned by the create; after a second loss, read further.
                 reads_on = lost > 0 or not self._is_far
-                path = self.layout.entry(self._at.next_slot)
-                tried = self._try_slot(state, data, crc32, reads_on) if events else Attempt.WON
+                tried = Attempt.WON
+                if events:
+                    tried = self._try_slot(path, state, data, crc32, reads_on)
                 if tried is Attempt.WON:
                     if records:
                         self._options.recent.add(path, records)
@@ -559,12 +557,13 @@ class Replica(Generic[StateT]):
             clock.sleep_ms(READ_PAUSE_MS - trip_ms)
         return trip_ms
 
-    def _decide_all(self, commands: list[QueuedCommand]) -> tuple[StateT, list[Any], bytes]:
-        """Decide each command against the state that those before it lead to. Returns that state,
-        the events, and the records that they bring along."""
-        state = self.state
+    def _decide_all(
+        self, commands: list[QueuedCommand], path: str
+    ) -> tuple[StateT, list[Any], bytes]:
+        """Decide each command against the state that those before it lead to, for the entry at
+        `path`. Returns that state, the events, and the records that they bring along."""
+        state, records = self.state, EntryRecords(path)
         events: list[Any] = []
-        records = EntryRecords(self.layout.entry(self._at.next_slot))
         for queued in commands:
             # After a lost slot the result of the attempt before must not remain.
             queued.decided = queued.error = None
@@ -595,11 +594,13 @@ class Replica(Generic[StateT]):
         )
         return encode_entry(entry)
 
-    def _try_slot(self, state: StateT, data: bytes, crc32: int, reads_on: bool) -> Attempt:
-        """Create the next entry. If another writer has won the slot, its entry is applied; with
-        `reads_on` the entries after it, too."""
+    def _try_slot(
+        self, path: str, state: StateT, data: bytes, crc32: int, reads_on: bool
+    ) -> Attempt:
+        """Create the next entry, at `path`. If another writer has won the slot, its entry is
+        applied; with `reads_on` the entries after it, too."""
         slot = self._at.next_slot
-        result = self._created(slot, data)
+        result = self._created(path, data)
         if isinstance(result, Exists):
             self.is_carrying = False
             return self._follow_winner(slot, result.data, reads_on)
@@ -615,7 +616,7 @@ class Replica(Generic[StateT]):
                 self._catch_up()
             except TxlogError as error:
                 self._opened = False  # Opened again, it follows the others.
-                raise unclear_slot(self.layout.entry(slot), error) from error
+                raise unclear_slot(path, error) from error
         # Only the winner of the slot writes its snapshot, so that one process does the work.
         apart = entries_apart(self._options.snapshot_entries, self._at.snapshot_bytes)
         is_filled = self._at.next_slot % self._options.snapshot_entries == 0
@@ -625,10 +626,9 @@ class Replica(Generic[StateT]):
             self._write_snapshot()
         return Attempt.WON
 
-    def _created(self, slot: int, data: bytes) -> CreateResult:
-        """Create the entry of `slot`. Raises what the store raises, and OutcomeUnknown if the check
-        that the log still exists failed while the create succeeded."""
-        path = self.layout.entry(slot)
+    def _created(self, path: str, data: bytes) -> CreateResult:
+        """Create the entry. Raises what the store raises, and OutcomeUnknown if the check that the
+        log still exists failed while the create succeeded."""
         if self._past_checks.at_each_use:
             self._past_checks.require(self._at)
         if not self._is_far:
