@@ -52,7 +52,7 @@ def run(folder: Path) -> Sequence[Figure]:
         counts = [batches.run() for _ in range(BATCHES)]
         lists += sum(count.lists for count in counts)
         said = f"{TASKS} tasks, 1 topic of {partitions} partitions"
-        budget = TASKS + 1 + 4
+        budget = TASKS + 1 + 2
         puts = [count.puts for count in counts]
         figures += [
             _requests(f"PUT a micro-batch, {said}", median(puts), at_most=budget),
