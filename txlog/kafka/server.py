@@ -11,11 +11,11 @@ import logging
 import resource
 import ssl
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from kafka.protocol.metadata import ApiVersionsResponse
@@ -34,11 +34,11 @@ from txlog.kafka.error_codes import tried
 from txlog.kafka.gateways import RENEW_S, Gateways, home_of, node_id_of
 from txlog.kafka.group_leases import GroupLeases
 from txlog.kafka.groups import Groups
-from txlog.kafka.in_flight import InFlight
 from txlog.kafka.producers import Producers
 from txlog.kafka.requests import produced_to
 from txlog.kafka.security import CLIENT, Client, Users
 from txlog.metrics.listening import is_loopback, parsed_listen
+from txlog.model import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -68,11 +68,18 @@ FRAME_S, HANDSHAKE_S = 60.0, 10.0
 """The longest times in which a frame arrives that has begun, and a handshake of TLS ends."""
 THREADS_MAX = 32
 """Requests to the log under way, a third of a megabyte each; others wait their turn."""
+PRODUCES_MAX = 5
+"""Produce requests of a connection under way at once: as many as a client with idempotence sends
+before it waits for the first one."""
 _UNSUPPORTED_VERSION = 35
 _HEAD = struct.Struct(">hhi")
 _TLS_HANDSHAKE = b"\x16\x03"
 """How a client of TLS begins."""
 _EVERY_ADDRESS = ("0.0.0.0", "::")
+
+
+Call: TypeAlias = Callable[[], Coroutine[Any, Any, bytes | None]]
+"""Serves a request; returns the answer, if it has one."""
 
 
 class Refused(Exception):
@@ -386,6 +393,67 @@ def misses_a_value(fields: Mapping[str, Any], data: Any, version: int) -> bool:
         ):
             return True
     return False
+
+
+class InFlight:
+    """Requests of one connection that are under way at once, for the connection's own task.
+
+    Clients send several Produce requests without waiting for answers. Those for different
+    partitions overlap; those for one partition are stored one after the other, as each begins with
+    the sequence that the one before ends with. Every other request waits for all before it, as at a
+    broker, and answers keep the order of the requests.
+    """
+
+    __slots__ = ("_running", "_send")
+
+    def __init__(self, send: Callable[[bytes], Awaitable[None]]) -> None:
+        """`send` sends an answer."""
+        self._send = send
+        self._running: list[tuple[set[TopicPartition], asyncio.Task[bytes | None]]] = []
+
+    async def received(self, read: Coroutine[Any, Any, T]) -> T:
+        """The next request, which `read` reads; those under way are answered meanwhile, and before
+        an error of `read` is raised."""
+        if not self._running:
+            return await read
+        reading = asyncio.create_task(read)
+        try:
+            while self._running:
+                first = self._running[0][1]
+                await asyncio.wait({reading, first}, return_when=asyncio.FIRST_COMPLETED)
+                if not first.done() and reading.exception() is None:
+                    break
+                await self._answer_first()
+            return await reading
+        finally:
+            reading.cancel()
+
+    async def serve(self, places: set[TopicPartition], call: Call) -> None:
+        """Serve a request that produces to these partitions; answer those that it waits for, and,
+        if there are no partitions, this one."""
+        while self._running and (
+            not places
+            or len(self._running) >= PRODUCES_MAX
+            or any(places & others for others, _ in self._running)
+        ):
+            await self._answer_first()
+        if places:
+            self._running.append((places, asyncio.create_task(call())))
+        elif (answer := await call()) is not None:
+            await self._send(answer)
+
+    async def _answer_first(self) -> None:
+        answer = await self._running[0][1]
+        del self._running[0]
+        if answer is not None:
+            await self._send(answer)
+
+    async def close(self) -> None:
+        """Wait for none of them any longer."""
+        tasks = [task for _, task in self._running]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Room:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from txlog.kafka.in_flight import PRODUCES_MAX, InFlight
+from txlog.kafka.server import PRODUCES_MAX, InFlight
 from txlog.model import TopicPartition
 
 A, B = {TopicPartition("t", 0)}, {TopicPartition("t", 1)}
