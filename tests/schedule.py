@@ -1,8 +1,8 @@
 """The order in which tests are assigned to processes, and which of them stay together.
 
 The tests of a file run in one process, because they may share a server. So do all tests that use
-the Spark session, which is one JVM, and all that start a cluster. Tests with Spark come first,
-because they mostly wait.
+the Spark session, which is one JVM, all that start a cluster, and all that parse the sources. Tests
+with Spark come first, because they mostly wait.
 """
 
 import pytest
@@ -22,6 +22,9 @@ SPARK_SESSION = frozenset(
     )
 )
 """The files whose tests use the fixture `spark`."""
+
+SOURCES = frozenset({"tests/test_tidy.py", "tests/unit/test_docs_invariants.py"})
+"""The files whose tests parse all sources: once, in one process."""
 
 CLUSTER = "tests/cluster/"
 """The folder whose tests start Spark clusters: several at once would need too much memory."""
@@ -44,6 +47,8 @@ def group(nodeid: str) -> str:
     file = nodeid.partition("::")[0]
     if file.startswith(CLUSTER):
         return CLUSTER
+    if file in SOURCES:
+        return "sources"
     return "Spark session" if file in SPARK_SESSION else file
 
 
