@@ -17,11 +17,12 @@ from txlog.clock import elapsed_ms
 from txlog.coordinator.transaction import TransactionState
 from txlog.errors import GroupOwned, TxlogError
 from txlog.groups.state import GroupState
-from txlog.kafka.error_codes import GROUP_CODES, code_of, coordinator_code, tried
+from txlog.kafka.error_codes import code_of, tried
 from txlog.kafka.gateways import GATEWAYS
 from txlog.kafka.group_leases import LEADER
 from txlog.kafka.groups import Group, GroupPhase
 from txlog.kafka.producers import SEQUENCES
+from txlog.kafka.requests import code_of_leader
 from txlog.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -62,15 +63,6 @@ def _logged(kind: str, name: str, error: TxlogError) -> None:
     code_of(error)
 
 
-async def _code_of_leader(server: KafkaServer, group: str) -> int:
-    """An error if another gateway may have members of the group."""
-    try:
-        is_here = await server.leader_of(group) == server.url
-    except TxlogError as error:
-        return coordinator_code(code_of(error), GROUP_CODES)
-    return 0 if is_here else int(kafka.NotCoordinatorError.errno)
-
-
 async def list_groups(server: KafkaServer, request: Any) -> Any:
     """ListGroups: those with offsets or members."""
     response = admin.ListGroupsResponse
@@ -100,7 +92,7 @@ async def describe_groups(server: KafkaServer, request: Any) -> Any:
         if group is not None:
             return _described(group)
         code, message, is_known = await server.call(tried, partial(_exists, server, name))
-        code = code or await _code_of_leader(server, name)
+        code = code or await code_of_leader(server, name)
         is_missing = not code and not is_known
         if is_missing and request.API_VERSION >= _ASKS_FOR_MISSING:
             code = int(kafka.GroupIdNotFoundError.errno)
@@ -155,7 +147,7 @@ async def delete_groups(server: KafkaServer, request: Any) -> Any:
             raise kafka.NonEmptyGroupError(error.message) from error
 
     for name in request.groups_names:
-        code = await _code_of_leader(server, name)
+        code = await code_of_leader(server, name)
         if server.groups.find(name) is not None:
             code = int(kafka.NonEmptyGroupError.errno)
         if not code:
@@ -169,7 +161,7 @@ async def delete_offsets(server: KafkaServer, request: Any) -> Any:
     response = consumer.OffsetDeleteResponse
     kind = response.OffsetDeleteResponseTopic
     group = server.groups.find(request.group_id)
-    code = await _code_of_leader(server, request.group_id)
+    code = await code_of_leader(server, request.group_id)
     read = _subscribed(group) if group is not None else set()
     wanted = [
         TopicPartition(topic.name, one.partition_index)

@@ -526,6 +526,23 @@ async def _led(server: KafkaServer, group: str) -> int:
     return 0
 
 
+async def code_of_leader(server: KafkaServer, group: str) -> int:
+    """An error if another gateway may have members of the group. Nothing is written."""
+    try:
+        is_here = await server.leader_of(group) == server.url
+    except (TxlogError, kafka.BrokerResponseError) as error:
+        return coordinator_code(code_of(error), GROUP_CODES)
+    return 0 if is_here else int(kafka.NotCoordinatorError.errno)
+
+
+async def _code_of_member(server: KafkaServer, group: str) -> int:
+    """An error if this gateway does not lead the group. If no other one does, its members are
+    unknown, and join again: told to look for another gateway, they would be sent here."""
+    if server.leases.leads(group):
+        return 0
+    return await code_of_leader(server, group) or int(kafka.UnknownMemberIdError.errno)
+
+
 async def offset_commit(server: KafkaServer, request: Any) -> Any:
     """OffsetCommit."""
     code = await _led(server, request.group_id) or server.groups.check_commit(
@@ -603,12 +620,16 @@ async def join_group(server: KafkaServer, request: Any) -> Any:
 
 async def sync_group(server: KafkaServer, request: Any) -> Any:
     """SyncGroup."""
+    code = await _code_of_member(server, request.group_id)
+    if code:
+        return consumer.SyncGroupResponse(error_code=code, assignment=b"")
     return await server.groups.sync(request)
 
 
 async def heartbeat(server: KafkaServer, request: Any) -> Any:
     """Heartbeat."""
-    return consumer.HeartbeatResponse(error_code=server.groups.heartbeat(request))
+    code = await _code_of_member(server, request.group_id)
+    return consumer.HeartbeatResponse(error_code=code or server.groups.heartbeat(request))
 
 
 async def leave_group(server: KafkaServer, request: Any) -> Any:

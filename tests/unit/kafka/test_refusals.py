@@ -446,6 +446,24 @@ def test_member_of_another_generation_or_instance_is_refused(
         assert (again.error_code, answered(other, second).error_code) == (0, 0)
 
 
+def test_member_of_a_gateway_that_was_killed_and_started_again_joins_at_once(
+    tmp_path: Path,
+) -> None:
+    """Told to look for the group's gateway, it would come back here until its session ends."""
+    root = str(tmp_path / "log")
+    with Gateway(root) as first, first.connected() as connection:
+        joined = asked(connection, join(group_id="again", group_instance_id="one"), 7)
+        assert joined.error_code == 0
+        first.kill()
+    who = {"group_id": "again", "generation_id": joined.generation_id, "group_instance_id": "one"}
+    beat = consumer.HeartbeatRequest(member_id=joined.member_id, **who)
+    sync = consumer.SyncGroupRequest(member_id=joined.member_id, assignments=[], **who)
+    with Gateway(root, listen=first.address) as second, second.connected() as connection:
+        for sent in (beat, sync):
+            assert asked(connection, sent, 3).error_code == kafka.UnknownMemberIdError.errno
+        assert asked(connection, join(group_id="again", group_instance_id="one"), 7).error_code == 0
+
+
 def test_group_without_room_takes_no_member(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "MEMBERS_MAX", 0)
     request = consumer.JoinGroupRequest.decode(framed(join(), 7)[4:], version=7, header=True)
