@@ -1,17 +1,18 @@
 """Seeds of every scenario: no combination of faults leads to a history with an anomaly.
 
-Each day has its own seeds, so that the runs of a month are 24,000 different worlds and not the same
-eight hundred 30 times. `pytest --first-seed` repeats those of another day.
+Each day has its own seeds, so that a month's runs are thousands of worlds and not the same ones 30
+times. `pytest --first-seed` repeats those of another day.
 """
 
 import pytest
 
+from tests.examples import examples
 from tests.simulation.scenarios import SCENARIOS
 from tests.simulator.environment.faults import NONE
 from tests.simulator.environment.world import World
 from tests.simulator.run import checked, result_of
 
-SEEDS = 800
+SEEDS = examples(800)
 """Seeds of all scenarios together; `make sim` runs any number, `make nightly` 10,000."""
 
 SEEDS_WITHOUT_FAULTS = 3
