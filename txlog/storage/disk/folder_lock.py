@@ -69,7 +69,7 @@ class FolderLocks:
             return True
         awaited = is_next = self._runtime.new_event()
         is_taken = self._runtime.new_event()
-        queue = partial(self._open_folder, folder.rpartition("/")[0] or ".")
+        queue = partial(self._open_folder, folder.rpartition("/")[0])
         waited_ms = TURN_WAIT_MS_MAX
         if lock.begin_wait(self._runtime.background, queue, is_next.set, is_taken.set):
             seen_ns, waited_ms = lock.changed_ns(), 0.0
