@@ -12,9 +12,31 @@ from kafka.errors import BrokerResponseError
 
 from txlog import errors as txlog
 
-log = logging.getLogger(__name__)
-
 T = TypeVar("T")
+
+
+class NotAgain(logging.Filter):
+    """Lets a message pass once a minute: clients repeat what fails."""
+
+    SILENT_S = 60.0
+    TEXTS_MAX = 100
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if record.created < self._passed.get(text, 0.0) + self.SILENT_S:
+            return False
+        if len(self._passed) >= self.TEXTS_MAX:
+            self._passed.clear()
+        self._passed[text] = record.created
+        return True
+
+
+log = logging.getLogger(__name__)
+log.addFilter(NotAgain())
 
 CODES: dict[type[Exception], type[BrokerResponseError]] = {
     # The same request again, after a while.

@@ -7,7 +7,14 @@ import pytest
 from kafka.errors import for_code
 
 from txlog import errors
-from txlog.kafka.error_codes import CODES, COORDINATOR_CODES, code_of, coordinator_code, tried
+from txlog.kafka.error_codes import (
+    CODES,
+    COORDINATOR_CODES,
+    NotAgain,
+    code_of,
+    coordinator_code,
+    tried,
+)
 
 CODE_OF = {
     "RetriableError": 19,
@@ -73,7 +80,7 @@ def test_error_has_the_code_of_its_reaction(
     kind: type[errors.TxlogError], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "txlog.kafka"):
-        code = code_of(kind("it failed. Mend it."))
+        code = code_of(kind(f"{kind.__name__} occurred. Mend it."))
     assert code == CODE_OF[kind.__name__]
     [record] = caplog.records
     assert (record.levelno == logging.ERROR) == (code in OF_AN_OPERATOR)
@@ -102,3 +109,13 @@ def test_bug_is_not_taken_for_an_error_of_the_client() -> None:
 
     with pytest.raises(KeyError):
         tried(broken)
+
+
+def test_error_that_clients_meet_again_and_again_is_logged_once_a_minute() -> None:
+    once = NotAgain()
+    passed = [
+        once.filter(logging.makeLogRecord({"msg": text, "created": 1e9 + second}))
+        for text, second in (("x", 0), ("x", 1), ("y", 1), ("x", 59), ("x", 60), ("x", 61))
+    ]
+    assert passed == [True, False, True, False, True, False]
+    assert any(isinstance(one, NotAgain) for one in logging.getLogger(code_of.__module__).filters)
