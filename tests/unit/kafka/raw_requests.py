@@ -42,8 +42,14 @@ def answered(connection: socket.socket, request: ApiMessage) -> Any:
 
 def read_frame(connection: socket.socket) -> bytes:
     """One answer; fails if the connection is closed before."""
-    with connection.makefile("rb") as stream:
-        (size,) = struct.unpack(">i", stream.read(4))
-        data = stream.read(size)
+    (size,) = struct.unpack(">i", _exactly(connection, 4))
+    return _exactly(connection, size)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    """Not more: what follows is another answer's."""
+    data = b""
+    while len(data) < size and (part := connection.recv(size - len(data))):
+        data += part
     assert len(data) == size
     return data

@@ -5,7 +5,12 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+from kafka.protocol import metadata, producer
 
+import txlog
+from tests.processes.kafka_gateway import Gateway
+from tests.unit.kafka.raw_requests import answered, asked_alone, framed
+from tests.unit.kafka.test_refusals import batch, request
 from txlog.kafka.server import PRODUCES_MAX, InFlight
 from txlog.model import TopicPartition
 
@@ -145,3 +150,23 @@ def test_request_that_fails_ends_the_connection_and_those_after_it() -> None:
         assert one.sent == []
 
     played(test())
+
+
+def test_gateway_stores_what_comes_without_waiting_in_its_order(gateway: Gateway) -> None:
+    txlog.Admin(gateway.root).create_topics([txlog.NewTopic("piped", 2)])
+    registers = producer.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
+    known = asked_alone(gateway, registers, 1)
+    sent = [
+        (number, partition, batch(b"%d" % number, pid=known.producer_id, epoch=0, sequence=number))
+        for number in range(6)
+        for partition in range(2)
+    ]
+    requests = [request(data, partition=where, topic="piped") for _, where, data in sent]
+    last = metadata.ApiVersionsRequest()
+    with gateway.connected() as connection:
+        connection.sendall(b"".join(framed(one, 8) for one in requests) + framed(last, 2))
+        for (number, partition, _), one in zip(sent, requests, strict=True):
+            [topic] = answered(connection, one).responses
+            [part] = topic.partition_responses
+            assert (part.index, part.error_code, part.base_offset) == (partition, 0, number)
+        assert answered(connection, last).error_code == 0
