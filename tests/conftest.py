@@ -1,7 +1,6 @@
 """Settings for every test: reproducible property tests, Spark with the settings of conf/, planted
 bugs, and the order in which tests are assigned to processes."""
 
-import datetime as dt
 import gc
 import os
 import signal
@@ -11,7 +10,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.examples import examples
+from tests.examples import DAY, examples
 from tests.mutation.fastest_first import fastest_first
 from tests.mutation.measuring import is_mutated, measure_this_process_only
 from tests.schedule import ByProcess, in_order
@@ -40,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """The same settings as under `make`, for tests that are run by hand."""
     if config.option.first_seed is None:
-        config.option.first_seed = dt.datetime.now(dt.UTC).toordinal() % 1000 * SEEDS_A_DAY
+        config.option.first_seed = DAY % 1000 * SEEDS_A_DAY
     os.environ.setdefault("SPARK_CONF_DIR", str(ROOT / "conf"))
     os.environ.update(SPARK_ENVIRONMENT)
     if config.option.plant is not None:
@@ -94,7 +93,8 @@ def _plant(name: str) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     """Print the seeds of this run, with which it can be repeated."""
-    return f"simulated worlds: pytest --first-seed {config.option.first_seed} repeats these"
+    seed = config.option.first_seed
+    return f"simulated worlds, cases: TEST_DAY={DAY} pytest --first-seed {seed} repeats these"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -14,6 +14,8 @@ T = TypeVar("T")
 
 PERCENT = int(os.environ.get("EXAMPLES_PERCENT", "100"))
 COUNT_MIN = 5
+DAY = int(os.environ.setdefault("TEST_DAY", str(dt.datetime.now(dt.UTC).toordinal())))
+"""The day (UTC) of a run, which chooses its cases: the same one in all processes of the run."""
 
 
 def examples(count: int) -> int:
@@ -25,4 +27,4 @@ def cases(every: Sequence[T]) -> Sequence[T]:
     """All cases, or every third or fifth: others on the next day (UTC), and after as many days
     all."""
     step = max(1, 100 // PERCENT)
-    return every[dt.datetime.now(dt.UTC).toordinal() % step :: step]
+    return every[DAY % step :: step]
