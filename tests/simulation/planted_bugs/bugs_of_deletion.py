@@ -135,7 +135,7 @@ def retention_of_the_incomplete(patch: Patch) -> None:
 def left_unfinished(patch: Patch) -> None:
     """Deleting records by hand does not end transactions first, so that more open ones have to be
     passed over."""
-    patch.setattr(record_deletion, "_finish_decided", lambda *_: None)
+    patch.setattr(Connection, "finish_decided", lambda *_: None)
 
 
 def compaction_by_the_aborted(patch: Patch) -> None:

@@ -95,7 +95,7 @@ def _tip_not_read(patch: Patch) -> None:
     original = Replica._decide_and_publish
 
     def publish(self: Replica[Any], commands: list[Any]) -> None:
-        self._decide_all(commands)
+        self._decide_all(commands, self.layout.entry(self._at.next_slot))
         if any(c.decided is None or not c.decided.events for c in commands):
             for queued in commands:
                 queued.finish()

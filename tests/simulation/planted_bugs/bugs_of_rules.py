@@ -302,15 +302,19 @@ def snapshot_deleted_early(patch: Patch) -> None:
 def old_decision_published(patch: Patch) -> None:
     """A writer that loses a slot publishes its old decision in the next one (I2)."""
     original = Replica._decide_all
+    kept: dict[int, bytes] = {}
 
-    def decide_all(self: Replica[Any], commands: list[Any]) -> tuple[Any, list[Any]]:
+    def decide_all(
+        self: Replica[Any], commands: list[Any], path: str
+    ) -> tuple[Any, list[Any], bytes]:
         if any(c.decided is None or not c.decided.events for c in commands):
-            return original(self, commands)
+            after, events, kept[id(self)] = original(self, commands, path)
+            return after, events, kept[id(self)]
         events = [event for queued in commands for event in queued.decided.events]
         after = self.state
         for event in events:
             after = self._machine.apply(after, event, self._at.next_slot)
-        return after, events
+        return after, events, kept[id(self)]
 
     patch.setattr(Replica, "_decide_all", decide_all)
 
