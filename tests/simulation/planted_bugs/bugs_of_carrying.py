@@ -35,9 +35,9 @@ def without_R44(patch: Patch) -> None:
     """Each marker finishes all numbers up to the producer's newest one."""
     original = marker_carrier.decided_markers
 
-    def decided(topic_id: str, number: int, state: Any) -> Iterator[WriteMarker]:
+    def decided(topic_id: str, number: int, state: Any, now_ms: int) -> Iterator[WriteMarker]:
         highest = {known.pid: known.begun_number for known in state.ids.values()}
-        for marker in original(topic_id, number, state):
+        for marker in original(topic_id, number, state, now_ms):
             yield replace(marker, floor=highest[marker.tx_id.pid])
 
     patch.setattr(marker_carrier, "decided_markers", decided)

@@ -24,7 +24,9 @@ def _without_R36(patch: Patch) -> None:
     def schedule_next(self: Any) -> None:
         original(self)
         if self._groups:
-            self._committed = self._postponed(self._complete)
+            cluster = self._connection.cluster
+            linger_ms = cluster.process.completion_linger_ms
+            self._committed = cluster.runtime.fan_out.postpone(self._complete, linger_ms)
 
     patch.setattr(Completion, "_schedule_next", schedule_next)
 

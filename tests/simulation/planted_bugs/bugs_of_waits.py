@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.simulation.planted_bugs.mutant import Patch
 from txlog.client.producer.sender import Flush, InLogWriter
-from txlog.errors import TxlogError
+from txlog.errors import UnknownTopic
 from txlog.journal.entry import decode_own_entry
 from txlog.journal.replication.replica import Replica
 
@@ -13,11 +13,8 @@ from txlog.journal.replication.replica import Replica
 def _follows_the_name(patch: Patch) -> None:
     """Records are written to the topic that has the name at the time of the write."""
 
-    def successor(self: InLogWriter, flush: Flush) -> Any:
-        try:
-            return self._cluster.present_topic(flush.topic.name)
-        except TxlogError:
-            return None
+    def successor(self: InLogWriter, flush: Flush, deleted: UnknownTopic) -> Any:
+        return self._cluster.present_topic(flush.topic.name)
 
     patch.setattr(InLogWriter, "_successor", successor)
 
