@@ -1,6 +1,7 @@
 """A limited number of outcomes is remembered, in generations; older ones are unknown."""
 
 import json
+from functools import partial
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.unit.coordinator.coordinator_commands import (
 )
 from tests.unit.machine_without_journal import sections_of
 from txlog.coordinator.events import TransactionBarred
-from txlog.coordinator.outcomes import Outcome, OutcomeGeneration, tagged
+from txlog.coordinator.outcomes import _TEXT_MAX, Outcome, OutcomeGeneration, tagged
 from txlog.coordinator.state import (
     OUTCOME_GENERATION,
     OUTCOME_GENERATIONS_MAX,
@@ -25,7 +26,7 @@ from txlog.coordinator.state import (
 from txlog.coordinator.transaction import transactional_ids
 from txlog.errors import CorruptData
 from txlog.groups.machine import CoordinatorJournalState, CoordinatorMachine
-from txlog.model import Decision, TxId
+from txlog.model import WALL_MS_MAX, Decision, TxId
 
 REMEMBERED = OUTCOME_GENERATION * OUTCOME_GENERATIONS_MAX
 
@@ -114,3 +115,31 @@ def test_generation_that_lacks_a_value_is_corrupt_data(column: str) -> None:
     columns[column].pop()
     with pytest.raises(CorruptData, match="outcomes that cannot be read"):
         len(OutcomeGeneration.of_text(json.dumps(columns)))
+
+
+@pytest.mark.parametrize(
+    ("first_ms", "is_time"), [(-1, True), (-2, False), (WALL_MS_MAX + 1, False)]
+)
+def test_I15_generation_with_a_time_that_no_clock_shows_is_corrupt_data(
+    first_ms: int, is_time: bool
+) -> None:
+    """-1 stands for a time that is not known."""
+    columns = json.loads(OutcomeGeneration.of(SOME).text)
+    columns["steps_ms"] = [first_ms] + [0] * (len(columns["steps_ms"]) - 1)
+    read = partial(len, OutcomeGeneration.of_text(json.dumps(columns)))
+    if is_time:
+        assert read() == len(SOME)
+    else:
+        with pytest.raises(CorruptData, match="a time that no clock shows"):
+            read()
+
+
+@pytest.mark.parametrize(("surplus", "fits"), [(0, True), (1, False)])
+def test_I16_text_of_a_generation_is_bounded(surplus: int, fits: bool) -> None:
+    text = OutcomeGeneration.of(SOME).text
+    padded = OutcomeGeneration.of_text(text + " " * (_TEXT_MAX - len(text) + surplus))
+    if fits:
+        assert dict(padded) == SOME
+    else:
+        with pytest.raises(CorruptData, match=f"{_TEXT_MAX + 1} characters"):
+            len(padded)
