@@ -485,12 +485,12 @@ class Share:
             self._held += size
 
     def give(self, size: int) -> None:
-        """The frame is no longer held."""
+        """Release the bytes of a frame of that size."""
         if size > _LARGE_FRAME_BYTES:
             self._return(size)
 
     def give_all(self) -> None:
-        """No frame is held."""
+        """Release all that this connection holds."""
         if self._held:
             self._return(self._held)
 

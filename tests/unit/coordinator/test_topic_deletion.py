@@ -184,6 +184,17 @@ def by_producer(log: MemoryLog) -> None:
 WAYS: list[Callable[[MemoryLog], None]] = [by_deletion, by_maintenance, by_creation, by_producer]
 
 
+def die_in_deletion(log: MemoryLog, write: int, *, after: bool) -> None:
+    """A process that has read everything deletes the topic, and dies at that write."""
+    store = DyingStore(log.memory)
+    process = log.process(store)
+    process.cluster.present_topic("t")
+    list(process.caught_up())
+    store.die_at(write, after=after)
+    with pytest.raises(ProcessDied):
+        Admin(process).delete_topics(["t"])
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("write", range(COORDINATORS + 2))
@@ -197,13 +208,7 @@ def test_R54_deletion_interrupted_at_any_write_has_one_outcome_and_can_be_finish
         producer.send("t", b"left")
         producer.send("u", b"right")
         producer.flush()
-    store = DyingStore(log.memory)
-    process = log.process(store)
-    process.cluster.present_topic("t")
-    list(process.caught_up())
-    store.die_at(write, after=after)
-    with pytest.raises(ProcessDied):
-        Admin(process).delete_topics(["t"])
+    die_in_deletion(log, write, after=after)
     is_begun = write > 0 or after
     if "t" in log.admin.list_topics() and write < COORDINATORS:
         assert log.process_admin().describe_topic("t").is_being_deleted is is_begun
@@ -229,13 +234,7 @@ def test_R54_deletion_interrupted_at_any_write_keeps_records_in_entries_of_decis
     ids = ids_of_all_coordinators(log)
     for name in ids:
         decide_without_markers(log, name)
-    store = DyingStore(log.memory)
-    process = log.process(store)
-    process.cluster.present_topic("t")
-    list(process.caught_up())
-    store.die_at(write, after=after)
-    with pytest.raises(ProcessDied):
-        Admin(process).delete_topics(["t"])
+    die_in_deletion(log, write, after=after)
     written = write + after
     marked = min(COORDINATORS, max(0, written - COORDINATORS))
     is_closed = written > 2 * COORDINATORS
