@@ -387,11 +387,12 @@ class PastChecks:
 
     def _check(self, past: Position) -> None:
         # Before the requests: an entry that is added meanwhile is not the anchor of the next check.
-        checked_ms, anchor = self._clock.monotonic_ms(), self._anchor
+        checked_ms, asked = self._clock.monotonic_ms(), [past]
+        if self._anchor is not None and self._anchor.next_slot != past.next_slot:
+            asked.append(self._anchor)
         try:
-            self.require(past)
-            if anchor is not None and anchor.next_slot != past.next_slot:
-                self.require(anchor)
+            # At once: the other request, which this runs beside, waits for no second one.
+            self._fan_out.run_all([partial(self.require, each) for each in asked])
         except StoreUnavailable:
             return  # It proves nothing: the next call checks again.
         self._checked_ms = checked_ms

@@ -5,6 +5,7 @@ Users put older backups in place of a log, and remove folders, while processes h
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -20,6 +21,7 @@ from txlog.journal.replication.replica import Replica
 from txlog.storage import Store
 from txlog.testing.clock import ManualClock, SeededEntropy
 from txlog.testing.counting_store import CountingStore
+from txlog.testing.round_trips import RoundTrips
 
 FAR = replace(OPTIONS, is_far=True, trust_ms=1 << 40, grace_ms=1 << 50)
 INTERVAL_MS = FAR.process.log_presence_interval_ms
@@ -238,6 +240,20 @@ def test_R62_distant_check_costs_two_reads_an_interval_at_most() -> None:
         reads.append(counts.of("get", "entry"))
         clock.advance(INTERVAL_MS // 4)
     assert reads == [0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0]
+
+
+def test_R62_distant_check_lets_no_write_wait() -> None:
+    far = RoundTrips(new_store())
+    presence = LogPresence("here", "its id", lambda: "its id", far.runtime, 0)
+    options = replace(FAR, presence=presence, snapshot_entries=64)
+    writer = Replica(far.store, LAYOUT, ShelfMachine(), far.runtime, options)
+    fill(writer, 5)
+    reads = []
+    for number in range(3):
+        far.fan_out.idle(INTERVAL_MS)
+        assert far.waits(partial(writer.execute, Put(f"x{number}"))) == 1
+        reads.append(sum(request.verb == "get" for request in far.store.requests))
+    assert reads == [1, 2, 2]
 
 
 def test_R62_unanswered_check_is_repeated_without_failing_the_write() -> None:
