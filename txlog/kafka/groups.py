@@ -279,7 +279,12 @@ class Groups:
         is_member = generation >= 0 or bool(request.member_id)
         if not is_member and (is_transactional or self.find(request.group_id) is None):
             return 0 if self._leads(request.group_id) else int(kafka.NotCoordinatorError.errno)
-        return self._code(request.group_id, generation, request)
+        code = self._code(request.group_id, generation, request)
+        if code or is_transactional:
+            return code
+        # Its partitions may be another member's as soon as the leader has sent the assignment.
+        is_between = self._groups[request.group_id].phase is GroupPhase.COMPLETING_REBALANCE
+        return _REBALANCES if is_between else 0
 
     def _code(self, group_id: str, generation: int, request: Any) -> int:
         if not self._leads(group_id):

@@ -20,11 +20,12 @@ from kafka.errors import (
     InvalidRecordError,
     MessageSizeTooLargeError,
     UnsupportedCompressionTypeError,
-    UnsupportedForMessageFormatError,
 )
 
 from txlog.arrow_columns import numbers_column, whole_numbers
 from txlog.engine.append.producer_batch import headers_column
+from txlog.model import OFFSET_MAX
+from txlog.topic.events import NO_PRODUCER
 from txlog.topic.read.reader import FetchedBatch
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD
 from txlog.topic.records.schema import KAFKA_SCHEMA, physical_schema
@@ -34,6 +35,8 @@ HEAD = struct.Struct(">qiibIhiqqqhii")
 leader epoch, magic, CRC-32C, attributes, last offset delta, first and last time, producer id,
 producer epoch, base sequence, number of records."""
 _BEFORE_LENGTH_ENDS = 12
+_MAGIC_AT = 16
+"""In messages of format 0 and 1, too."""
 _AFTER_CRC = 21
 """From here on the CRC covers the bytes."""
 _CODEC, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
@@ -60,19 +63,20 @@ class SentBatch:
 
 
 def decoded(data: bytes, decoded_bytes_max: int) -> SentBatch:
-    """The one batch of a produce request for one partition. Raises CorruptRecordError,
-    UnsupportedForMessageFormatError, MessageSizeTooLargeError, InvalidRecordError."""
-    if len(data) < HEAD.size:
-        raise CorruptRecordError("a record batch ends within its head")
-    (_, length, _, magic, crc, attributes, last_delta, *_, pid, epoch, sequence, count) = (
+    """The one batch of a produce request for one partition. Raises CorruptRecordError, after which
+    its client sends it again, MessageSizeTooLargeError, UnsupportedCompressionTypeError,
+    InvalidRecordError."""
+    if len(data) < HEAD.size or data[_MAGIC_AT] != 2:
+        raise InvalidRecordError("no record batch of message format 2")
+    (_, length, _, _, crc, attributes, last_delta, *_, pid, epoch, sequence, count) = (
         HEAD.unpack_from(data)
     )
-    if magic != 2:
-        raise UnsupportedForMessageFormatError(f"message format {magic}; send format 2")
     if length != len(data) - _BEFORE_LENGTH_ENDS:
         raise InvalidRecordError("one record batch a partition is expected")
     if attributes & _CONTROL or last_delta != count - 1 or count < 1:
         raise InvalidRecordError("a record batch contradicts itself")
+    if not NO_PRODUCER <= pid <= OFFSET_MAX or (pid != NO_PRODUCER and sequence < 0):
+        raise InvalidRecordError(f"producer id {pid} with sequence {sequence}")
     # The codec computes the CRC over the bytes as they were sent.
     if not DefaultRecordBatch(data).validate_crc():
         raise CorruptRecordError(f"the CRC of a record batch is not {crc}")
@@ -83,7 +87,7 @@ def decoded(data: bytes, decoded_bytes_max: int) -> SentBatch:
     if size > decoded_bytes_max:
         raise MessageSizeTooLargeError(f"a batch of over {decoded_bytes_max} bytes")
     if count * _RECORD_BYTES_MIN > size:
-        raise CorruptRecordError(f"{count} records in {size} bytes")
+        raise InvalidRecordError(f"{count} records in {size} bytes")
     records = _to_arrow(data, count)
     return SentBatch(pid, epoch, sequence, bool(attributes & _TRANSACTIONAL), records)
 
@@ -110,9 +114,9 @@ def _to_arrow(data: bytes, count: int) -> pa.RecordBatch:
                 headers[index] = [(name.encode(), value) for name, value in record.headers]
     # Whatever the codec raises for bytes that only their sender's CRC vouches for.
     except Exception as error:
-        raise CorruptRecordError("a record cannot be decoded") from error
+        raise InvalidRecordError("a record cannot be decoded") from error
     if len(times) != count:
-        raise CorruptRecordError("a batch has fewer records than it says")
+        raise InvalidRecordError("a batch has fewer records than it says")
     schema = physical_schema(KAFKA_SCHEMA)
     columns = [
         pa.array(keys, pa.binary()),
@@ -136,7 +140,7 @@ def _decompressed(data: bytes, codec: int, limit: int) -> bytes:
         with pa.input_stream(pa.BufferReader(data), compression=name) as stream:
             found: bytes = stream.read(limit + 1)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptRecordError(f"{name}: {error}") from error
+        raise InvalidRecordError(f"{name}: {error}") from error
     return found
 
 

@@ -177,29 +177,36 @@ def _produce(server: KafkaServer, request: Any) -> dict[str, dict[int, _Answer]]
 
 
 def _produce_topic(server: KafkaServer, request: Any, data: Any) -> dict[int, _Answer]:
-    partitions = [part.index for part in data.partition_data]
     answers: dict[int, _Answer] = {}
-    batches: dict[int, SentBatch] = {}
+    batches: dict[tuple[int, int], dict[int, SentBatch]] = {}
     try:
         if request.acks not in (-1, 0, 1):
             raise kafka.InvalidRequiredAcksError(f"acks {request.acks}")
         topic = server.connection.cluster.known_topic(data.name)
-        now_ms = server.connection.runtime.clock.wall_ms()
-        for part in data.partition_data:
-            try:
-                topic.check_partition(part.index)
-                limit = topic.state.batch_bytes_max
-                sent = decoded(bytes(part.records or b""), limit)
-                batches[part.index] = stored_form(topic, sent, server.arrow_values, now_ms)
-            except (TxlogError, kafka.BrokerResponseError) as error:
-                answers[part.index] = (code_of(error), _NO_OFFSET, message_of(error))
-        if batches:
-            answers |= _written(server, request, topic, batches)
     except (TxlogError, kafka.BrokerResponseError) as error:
-        missing = [p for p in partitions if p not in answers]
-        refused = _told_to_abort(code_of(error)), _NO_OFFSET, message_of(error)
-        answers |= dict.fromkeys(missing, refused)
+        return dict.fromkeys((part.index for part in data.partition_data), _refusal(error))
+    now_ms = server.connection.runtime.clock.wall_ms()
+    for part in data.partition_data:
+        try:
+            topic.check_partition(part.index)
+            sent = decoded(bytes(part.records or b""), topic.state.batch_bytes_max)
+            sent = stored_form(topic, sent, server.arrow_values, now_ms)
+            who = sent.producer_id, sent.producer_epoch
+            batches.setdefault(who, {})[part.index] = sent
+        except (TxlogError, kafka.BrokerResponseError) as error:
+            answers[part.index] = _refusal(error)
+    # Java's idempotent producer sends batches of two of its epochs at once, for different
+    # partitions (KIP-360). The older ones come first: later they would be refused.
+    for who, own in sorted(batches.items()):
+        try:
+            answers |= _written(server, request, topic, who, own)
+        except (TxlogError, kafka.BrokerResponseError) as error:
+            answers |= dict.fromkeys(own, _refusal(error))
     return answers
+
+
+def _refusal(error: Exception) -> _Answer:
+    return _told_to_abort(code_of(error)), _NO_OFFSET, message_of(error)
 
 
 def _told_to_abort(code: int) -> int:
@@ -210,17 +217,19 @@ def _told_to_abort(code: int) -> int:
 
 
 def _written(
-    server: KafkaServer, request: Any, topic: TopicLog, batches: Mapping[int, SentBatch]
+    server: KafkaServer,
+    request: Any,
+    topic: TopicLog,
+    who: tuple[int, int],
+    batches: Mapping[int, SentBatch],
 ) -> dict[int, _Answer]:
-    producers = {(b.producer_id, b.producer_epoch) for b in batches.values()}
-    if len(producers) > 1:
-        raise kafka.InvalidRequestError("a request has batches of several producers")
-    (pid, epoch), is_transactional = producers.pop(), request.transactional_id is not None
+    """Of one producer id and epoch."""
+    is_transactional = request.transactional_id is not None
     if any(batch.is_transactional is not is_transactional for batch in batches.values()):
         raise kafka.InvalidTxnStateError("a batch is not of the request's transaction")
     if is_transactional:
         try:
-            session = server.producers.session(request.transactional_id, pid, epoch)
+            session = server.producers.session(request.transactional_id, *who)
         except kafka.UnknownProducerIdError as error:
             # Java's producer repeats a request that is refused so for ever, and aborts after this.
             raise kafka.InvalidTxnStateError(message_of(error)) from error

@@ -1,6 +1,7 @@
 """Members of groups as the coordinator answers them, without a connection."""
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -113,6 +114,23 @@ def test_request_that_is_sent_again_by_another_connection_ends_the_first_one() -
 
     again = errors.RebalanceInProgressError.errno
     assert asyncio.run(answers()) == [again, again, 0]
+
+
+def test_offsets_are_not_taken_before_the_partitions_are_shared_out() -> None:
+    """Except in a transaction, as at a broker."""
+
+    async def codes() -> list[int]:
+        groups = Groups(SeededEntropy().token)
+        joined = await groups.join(join(instance="a"))
+        who = SimpleNamespace(group_id="g", member_id=joined.member_id, group_instance_id="a")
+        check = partial(groups.check_commit, joined.generation_id, who)
+        found = [check(), check(is_transactional=True)]
+        await groups.sync(sync(joined))
+        found.append(check())
+        groups.drop("g")
+        return found
+
+    assert asyncio.run(codes()) == [errors.RebalanceInProgressError.errno, 0, 0]
 
 
 def test_static_member_that_is_started_again_goes_on_and_no_other_one_joins_again() -> None:

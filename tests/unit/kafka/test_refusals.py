@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 from kafka import errors as kafka
 from kafka.protocol import consumer, producer
@@ -54,6 +55,13 @@ def batch(
     builder = DefaultRecordBatchBuilder(2, 0, int(is_transactional), pid, epoch, sequence, 1 << 20)
     for number, value in enumerate(values):
         builder.append(number, 0, None, value, [])
+    return bytes(builder.build())
+
+
+def message(magic: int) -> bytes:
+    """Of a client older than record batches."""
+    builder = LegacyRecordBatchBuilder(magic, 0, 1 << 20)
+    builder.append(0, 1, None, b"x")
     return bytes(builder.build())
 
 
@@ -112,17 +120,22 @@ CONTROL = with_crc(batch(b"c")[:AFTER_CRC] + b"\x00\x20" + batch(b"c")[AFTER_CRC
         (request(batch(b"x"), acks=2), kafka.InvalidRequiredAcksError),
         (request(batch(b"x"), partition=9), kafka.UnknownTopicOrPartitionError),
         (request(batch(b"x"), topic="absent"), kafka.UnknownTopicOrPartitionError),
-        (request(b""), kafka.CorruptRecordError),
+        (request(b""), kafka.InvalidRecordError),
         (request(batch(b"x")[:-1]), kafka.InvalidRecordError),
         (request(batch(b"x") * 2), kafka.InvalidRecordError),
         (request(bytes(FLIPPED)), kafka.CorruptRecordError),
         (request(CONTROL), kafka.InvalidRecordError),
-        (
-            request(batch(b"x")[:16] + b"\x01" + batch(b"x")[17:]),
-            kafka.UnsupportedForMessageFormatError,
-        ),
+        (request(message(0)), kafka.InvalidRecordError),
+        (request(message(1)), kafka.InvalidRecordError),
+        (request(batch(b"x")[:16] + b"\x03" + batch(b"x")[17:]), kafka.InvalidRecordError),
+        (request(batch()), kafka.InvalidRecordError),
+        (request(batch(b"x", pid=-2)), kafka.InvalidRecordError),
+        (request(batch(b"x", pid=1 << 62, epoch=0, sequence=0)), kafka.InvalidRecordError),
+        (request(batch(b"x", pid=1, epoch=0)), kafka.InvalidRecordError),
+        (request(batch(b"x", pid=1, epoch=0, sequence=-(1 << 31))), kafka.InvalidRecordError),
         (request(compressed(7, b"x")), kafka.UnsupportedCompressionTypeError),
-        (request(compressed(0, b"\xff" * 40)), kafka.CorruptRecordError),
+        (request(compressed(0, b"\xff" * 40)), kafka.InvalidRecordError),
+        (request(compressed(1, b"\xff" * 40)), kafka.InvalidRecordError),
         (request(batch(b"x" * 2_000_000)), kafka.MessageSizeTooLargeError),
         (request(batch(b"x", is_transactional=True)), kafka.InvalidTxnStateError),
     ],
@@ -188,12 +201,36 @@ def test_sequence_of_an_idempotent_producer_has_no_gap_and_repeats_are_recognise
         return code_of(connection, request(batch(b"x", pid=pid, epoch=epoch, sequence=sequence)))
 
     assert [sent(0), sent(0), sent(2)] == [0, 0, kafka.OutOfOrderSequenceNumberError.errno]
-    records = [batch(b"a", pid=pid, epoch=epoch, sequence=1), batch(b"b")]
-    data = request(records[0])
-    part = data.topic_data[0].partition_data[0]
-    data.topic_data[0].partition_data.append(type(part)(index=1, records=records[1]))
-    [topic] = asked(connection, data, 8).responses
-    assert {p.error_code for p in topic.partition_responses} == {kafka.InvalidRequestError.errno}
+
+
+def test_request_with_two_epochs_of_an_idempotent_producer_is_served(
+    connection: socket.socket, log: txlog.Admin
+) -> None:
+    """Java's producer raises its epoch for one partition, and repeats a batch for another one with
+    the older epoch."""
+    log.create_topic("epochs", 3)
+    pid, _ = registered(connection, None)
+
+    def of(epoch: int, sequence: int = 0) -> bytes:
+        return batch(b"x", pid=pid, epoch=epoch, sequence=sequence)
+
+    def sent(*batches: bytes) -> list[tuple[int, int]]:
+        """Code and offset of each partition."""
+        data = request(b"", topic="epochs")
+        [topic] = data.topic_data
+        kind = type(topic.partition_data[0])
+        topic.partition_data = [kind(index=i, records=one) for i, one in enumerate(batches)]
+        [answer] = asked(connection, data, 8).responses
+        parts = sorted(answer.partition_responses, key=lambda part: part.index)
+        return [(part.error_code, part.base_offset) for part in parts]
+
+    assert sent(of(0), of(0), batch(b"x")) == [(0, 0)] * 3
+    refused = (kafka.InvalidRecordError.errno, -1)
+    assert sent(of(1), of(0, 1), b"") == [(0, 1), (0, 1), refused]
+    # A topic has one epoch for all partitions, unlike a broker's.
+    refused = (kafka.InvalidProducerEpochError.errno, -1)
+    assert sent(of(1), of(0, 2), batch(b"x")) == [(0, 1), refused, (0, 1)]
+    assert sent(of(1, 1), of(1), batch(b"x")) == [(0, 2), (0, 2), (0, 2)]
 
 
 def test_records_outside_of_their_transaction_are_refused(connection: socket.socket) -> None:
