@@ -12,7 +12,7 @@ from statistics import median
 import pyarrow as pa
 
 from benchmarks.far_peers import peers
-from benchmarks.far_store import FarStore, far_store, round_trips
+from benchmarks.far_store import ROUND_TRIP_MS, FarStore, far_store, round_trips
 from benchmarks.figures import Figure, Side, at_most, in_turn, quartiles, timed
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
@@ -31,9 +31,11 @@ WARM_UP = 2
 OPENINGS = 5
 TARGETS = {
     "transaction: 1 topic x 4 partitions, 400 KB": at_most(4.0),
+    "the same, a round trip after another one": at_most(4.0),
     "transaction: 2 topics and a group's offsets": at_most(4.4),
     "transaction of 10 records, 4 KB": at_most(2.4),
     "transaction of 10 records, 4 KB, until it is decided": at_most(1.3),
+    "until it is decided, each of ten without a pause": at_most(2.4),
     "transaction of 4 KB: 2 topics and a group's offsets": at_most(2.5),
     "idempotent send and flush of a record": at_most(1.3),
     "begin, send, commit until a waiting consumer has it": at_most(3.5),
@@ -99,11 +101,13 @@ class FarClients:
         """Row -> operation of an open client."""
         return {
             "transaction: 1 topic x 4 partitions, 400 KB": lambda: timed(self.transaction),
+            "the same, a round trip after another one": self.after_a_round_trip,
             "transaction: 2 topics and a group's offsets": lambda: timed(self.transaction_of_two),
             "transaction of 10 records, 4 KB": lambda: self.small(self.producer, "a"),
             "transaction of 10 records, 4 KB, until it is decided": lambda: self.small(
                 self._decided, "c"
             ),
+            "until it is decided, each of ten without a pause": self.ten_decided,
             "transaction of 4 KB: 2 topics and a group's offsets": lambda: self.small(
                 self.producer, "a", "b", group="transactions"
             ),
@@ -170,6 +174,21 @@ class FarClients:
         producer's last one is complete."""
         time.sleep(BEFORE_THE_BEGIN_S)
         return timed(lambda: self._small(producer, *topics, group=group))
+
+    def ten_decided(self) -> float:
+        """Seconds of each of ten such transactions: all but the first wait for the markers of the
+        one before (R45)."""
+        time.sleep(BEFORE_THE_BEGIN_S)
+        begun_s = time.perf_counter()
+        for _ in range(10):
+            self._small(self._decided, "c", group="")
+        return (time.perf_counter() - begun_s) / 10
+
+    def after_a_round_trip(self) -> float:
+        """Seconds of a transaction that begins while the one before is being completed."""
+        self.transaction()
+        time.sleep(ROUND_TRIP_MS / 1_000)
+        return timed(self.transaction)
 
     def _small(self, producer: Producer, *topics: str, group: str) -> None:
         with producer.transaction():

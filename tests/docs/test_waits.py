@@ -116,12 +116,17 @@ def idle(log: FarLog) -> Callable[[], object]:
     return lambda: consumer.poll(0)
 
 
-def decided(log: FarLog) -> Callable[[], object]:
-    producer = Producer(log.connection, transactional_id="decided", commit_returns="decided")
-    producer.init_transactions()
-    log.transaction_of(producer, ("a",))
-    log.rounds.fan_out.idle(1_000)
-    return lambda: log.transaction_of(producer, ("a",))
+def decided(pause_ms: int) -> Callable[[FarLog], Callable[[], object]]:
+    """A transaction so long after another one of its producer."""
+
+    def prepared(log: FarLog) -> Callable[[], object]:
+        producer = Producer(log.connection, transactional_id="decided", commit_returns="decided")
+        producer.init_transactions()
+        log.transaction_of(producer, ("a",))
+        log.rounds.fan_out.idle(pause_ms)
+        return lambda: log.transaction_of(producer, ("a",))
+
+    return prepared
 
 
 def end_to_end(log: FarLog) -> Callable[[], object]:
@@ -198,7 +203,8 @@ OPERATIONS: dict[str, Callable[[FarLog], Callable[[], object]]] = {
     "transaction: 2 topics and a group of its own coordinator": lambda log: (
         lambda: log.transaction("a", "b", group="id")
     ),
-    "transaction: 1 topic, until it is decided": decided,
+    "transaction: 1 topic, until it is decided": decided(1_000),
+    "transaction: 1 topic, until it is decided, without a pause": decided(0),
     "transaction above 64 KB: 1 topic": lambda log: lambda: log.transaction("a", value=LARGE),
     "transaction above 64 KB: 2 topics and a group's offsets": lambda log: (
         lambda: log.transaction("a", "b", group="group", value=LARGE)
