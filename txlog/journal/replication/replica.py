@@ -176,14 +176,14 @@ class Replica(Generic[StateT]):
             return self.state
 
     def follow(self) -> StateT:
-        """The newest state, for one request. If no entry is new, this does not wait for a writer of
-        this process. It may lag as `catch_up` may without `linearizable`."""
-        # Read once: no lock is held, and a publishing thread may replace it.
-        at = self._at
-        if self._opened and self._store.get(self.layout.entry(at.next_slot)) is None:
-            self._options.presence.require()
-            return at.state
-        return self.catch_up()
+        """The newest state, for one request. Unless another process has added an entry, this does
+        not wait for a writer of this process. It may lag as `catch_up` without `linearizable`."""
+        slot = self._at.next_slot  # No lock is held: this process may add the entry meanwhile.
+        path = self.layout.entry(slot)
+        if not self._opened or (self._store.get(path) is not None and self._at.next_slot == slot):
+            return self.catch_up()
+        self._options.presence.require()
+        return self.state
 
     def apply_entry(self, slot: int, data: bytes) -> bool:
         """Apply an entry that was just read from the store, if it is the next one, is believed

@@ -54,6 +54,26 @@ def test_I1_two_processes_competing_for_a_slot_win_different_slots() -> None:
     assert process(store).catch_up() == ("a", "b", "c")
 
 
+def test_follow_makes_one_request_if_its_own_process_has_added_the_entry() -> None:
+    """As its transaction before is completed in the background while the next one begins."""
+    store = HookedStore(new_store())
+    writer = process(store)
+    fill(writer, 2)
+    store.before("get", LAYOUT.entry(2), lambda: writer.execute(Put("mine")))
+    store.before("get", LAYOUT.entry(3), lambda: pytest.fail("a second request"))
+    assert writer.follow() == ("t0", "t1", "mine")
+    assert not store.is_met
+
+
+def test_follow_reads_on_from_an_entry_of_another_process() -> None:
+    store = new_store()
+    left, right = process(store), process(store)
+    fill(left, 1)
+    assert right.follow() == ("t0",)
+    fill(left, 3, "later")
+    assert right.follow() == left.state
+
+
 def test_the_loser_of_a_slot_decides_again_on_the_winners_state() -> None:
     """Both see the thing; one takes it, and the other is refused because of the winner's entry."""
     store = new_store()
