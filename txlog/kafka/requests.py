@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -248,21 +249,23 @@ async def fetch(server: KafkaServer, request: Any) -> Any:
     deadline = loop.time() + min(request.max_wait_ms / 1_000, FETCH_WAIT_MAX_S)
     isolation = _isolation(request)
     far, client = server.connection.cluster.is_far, CLIENT.get()
-    while True:
-        appended = server.appended
-        found = await server.call(
-            fetched, server.connection, request, isolation, server.arrow_values
-        )
-        size = sum(one.size for one in found)
-        left = deadline - loop.time()
-        is_enough = size >= request.min_bytes or any(one.code for one in found)
-        if is_enough or left <= 0 or client.is_gone():
-            break
-        try:
-            async with asyncio.timeout(min(left, _FAR_FETCH_TRY_S if far else _FETCH_TRY_S)):
-                await appended.wait()
-        except TimeoutError:
-            pass
+    server.fetches += 1
+    try:
+        while True:
+            appended = server.appended
+            found = await server.call(
+                fetched, server.connection, request, isolation, server.arrow_values
+            )
+            size = sum(one.size for one in found)
+            left = deadline - loop.time()
+            is_enough = size >= request.min_bytes or any(one.code for one in found)
+            if is_enough or left <= 0 or client.is_gone():
+                break
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left, _FAR_FETCH_TRY_S if far else _FETCH_TRY_S)):
+                    await appended.wait()
+    finally:
+        server.fetches -= 1
     by_topic: dict[str, list[Fetched]] = {}
     for one in found:
         by_topic.setdefault(one.topic, []).append(one)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import resource
 import ssl
 import struct
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -146,7 +147,9 @@ class KafkaServer:
         self._taking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By group: one call at a time takes it."""
         self.appended = asyncio.Event()
-        """Set, and replaced, when this gateway has written records."""
+        """Set, and replaced, when this gateway has written records, if a fetch is under way."""
+        self.fetches = 0
+        """Fetches under way. One is counted before it looks for records."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._room = Room(ROOM_BYTES)
         self._clients: set[asyncio.Task[None]] = set()
@@ -165,7 +168,7 @@ class KafkaServer:
             self.appended.set()
             self.appended = asyncio.Event()
 
-        if self._loop is not None:
+        if self._loop is not None and self.fetches:
             self._loop.call_soon_threadsafe(wake)
 
     async def run(self, on_ready: Callable[[str], None] = lambda _: None) -> None:
@@ -268,12 +271,8 @@ class KafkaServer:
         task = cast("asyncio.Task[None]", asyncio.current_task())
         self._clients.add(task)
 
-        async def send(answer: bytes) -> None:
-            writer.write(answer)
-            async with asyncio.timeout(IDLE_S):
-                await writer.drain()
-
-        in_flight, share = InFlight(send), self._room.share()
+        in_flight = InFlight(writer.write, reader.set_exception)
+        share, stream = self._room.share(), PatientStream(reader, writer)
         try:
             if self._is_full(peer):
                 return
@@ -282,7 +281,7 @@ class KafkaServer:
             client = Client(f"/{peer[0]}", is_trusted=self.users is None, is_gone=reader.at_eof)
             CLIENT.set(client)
             while not client.failure:
-                frame = await in_flight.received(self._next_frame(reader, client, share))
+                frame = await in_flight.received(self._next_frame(stream, client, share))
                 await self._answer(frame, client, in_flight, share)
             raise Refused(client.failure)
         except (asyncio.CancelledError, ConnectionError, TimeoutError):
@@ -296,6 +295,7 @@ class KafkaServer:
             log.exception("closed the connection from %s", peer)
         finally:
             self._clients.discard(task)
+            stream.close()
             writer.close()
             await in_flight.close()
             share.give_all()
@@ -311,11 +311,8 @@ class KafkaServer:
             )  # fmt: skip
         return self._was_full
 
-    async def _next_frame(
-        self, reader: asyncio.StreamReader, client: Client, share: Share
-    ) -> bytes:
-        async with asyncio.timeout(IDLE_S):
-            head = await reader.readexactly(4)
+    async def _next_frame(self, stream: PatientStream, client: Client, share: Share) -> bytes:
+        head = await stream.read(4, IDLE_S)
         (size,) = struct.unpack(">i", head)
         if head.startswith(_TLS_HANDSHAKE):
             raise Refused("it speaks TLS, and this gateway has no --tls-cert")
@@ -324,11 +321,12 @@ class KafkaServer:
             raise Refused(f"a frame of {size} bytes; this is no Kafka client")
         await share.take(size)
         try:
-            async with asyncio.timeout(FRAME_S):
-                frame = await reader.readexactly(_HEAD.size)
-                if size > PLAIN_FRAME_BYTES_MAX and _HEAD.unpack(frame)[0] != PRODUCE_KEY:
-                    raise Refused(f"a frame of {size} bytes without records")
-                return frame + await reader.readexactly(size - _HEAD.size)
+            if size <= PLAIN_FRAME_BYTES_MAX:
+                return await stream.read(size, FRAME_S)
+            frame = await stream.read(_HEAD.size, FRAME_S)
+            if _HEAD.unpack(frame)[0] != PRODUCE_KEY:
+                raise Refused(f"a frame of {size} bytes without records")
+            return frame + await stream.read(size - _HEAD.size, FRAME_S)
         except TimeoutError:
             raise Refused(f"a request did not arrive within {FRAME_S:.0f} s") from None
         except asyncio.IncompleteReadError:
@@ -395,6 +393,43 @@ def misses_a_value(fields: Mapping[str, Any], data: Any, version: int) -> bool:
     return False
 
 
+class PatientStream:
+    """Reads from a client, and gives up one that is silent for too long, or does not read what it
+    is sent. The moment moves with each read, and its timer once in FRAME_S, because a timer costs
+    as much as a small request."""
+
+    __slots__ = ("_ends_s", "_loop", "_reader", "_timer", "_writer")
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._loop = asyncio.get_running_loop()
+        self._ends_s = math.inf
+        self._look()
+
+    async def read(self, size: int, patience_s: float) -> bytes:
+        """So many bytes; before, the client has to read most of its answers. `patience_s` is
+        FRAME_S at least. Raises TimeoutError, and what StreamReader raises."""
+        self._ends_s = self._loop.time() + patience_s
+        if self._writer.transport.get_write_buffer_size():
+            await self._writer.drain()
+        found = await self._reader.readexactly(size)
+        self._ends_s = math.inf
+        return found
+
+    def _look(self) -> None:
+        now_s = self._loop.time()
+        if now_s < self._ends_s:
+            self._timer = self._loop.call_at(min(self._ends_s, now_s + FRAME_S), self._look)
+            return
+        self._reader.set_exception(TimeoutError())
+        if self._writer.transport.get_write_buffer_size():
+            self._writer.transport.abort()
+
+    def close(self) -> None:
+        """The connection has ended."""
+        self._timer.cancel()
+
+
 class InFlight:
     """Requests of one connection that are under way at once, for the connection's own task.
 
@@ -404,53 +439,64 @@ class InFlight:
     broker, and answers keep the order of the requests.
     """
 
-    __slots__ = ("_running", "_send")
+    __slots__ = ("_fail", "_running", "_send")
 
-    def __init__(self, send: Callable[[bytes], Awaitable[None]]) -> None:
-        """`send` sends an answer."""
-        self._send = send
+    def __init__(
+        self, send: Callable[[bytes], object], fail: Callable[[Exception], object]
+    ) -> None:
+        """`send` sends an answer. `fail` is told the error of a request, and raises it where the
+        next one is read."""
+        self._send, self._fail = send, fail
         self._running: list[tuple[set[TopicPartition], asyncio.Task[bytes | None]]] = []
 
     async def received(self, read: Coroutine[Any, Any, T]) -> T:
-        """The next request, which `read` reads; those under way are answered meanwhile, and before
-        an error of `read` is raised."""
-        if not self._running:
-            return await read
-        reading = asyncio.create_task(read)
+        """The next request, which `read` reads. Before an error of `read` is raised, those under
+        way are answered."""
         try:
+            return await read
+        except Exception:
             while self._running:
-                first = self._running[0][1]
-                await asyncio.wait({reading, first}, return_when=asyncio.FIRST_COMPLETED)
-                if not first.done() and reading.exception() is None:
-                    break
-                await self._answer_first()
-            return await reading
-        finally:
-            reading.cancel()
+                await self._first_answered()
+            raise
 
     async def serve(self, places: set[TopicPartition], call: Call) -> None:
-        """Serve a request that produces to these partitions; answer those that it waits for, and,
-        if there are no partitions, this one."""
+        """Serve a request that produces to these partitions once those that it waits for are
+        answered; if there are no partitions, answer this one."""
         while self._running and (
             not places
             or len(self._running) >= PRODUCES_MAX
             or any(places & others for others, _ in self._running)
         ):
-            await self._answer_first()
+            await self._first_answered()
         if places:
-            self._running.append((places, asyncio.create_task(call())))
+            task = asyncio.create_task(call())
+            self._running.append((places, task))
+            task.add_done_callback(self._answer)
         elif (answer := await call()) is not None:
-            await self._send(answer)
+            self._send(answer)
 
-    async def _answer_first(self) -> None:
-        answer = await self._running[0][1]
-        del self._running[0]
-        if answer is not None:
-            await self._send(answer)
+    async def _first_answered(self) -> None:
+        first = self._running[0][1]
+        await asyncio.wait({first})
+        self._answer(first)
+        first.result()
+
+    def _answer(self, _: object) -> None:
+        """Answer those that are done, in their order, up to one that has failed."""
+        while self._running and (first := self._running[0][1]).done():
+            if first.cancelled():
+                return
+            if (error := first.exception()) is not None:
+                self._fail(cast("Exception", error))
+                return
+            del self._running[0]
+            if (answer := first.result()) is not None:
+                self._send(answer)
 
     async def close(self) -> None:
         """Wait for none of them any longer."""
         tasks = [task for _, task in self._running]
+        self._running.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

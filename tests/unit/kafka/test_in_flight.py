@@ -25,10 +25,8 @@ class Served:
         self.sent: list[bytes] = []
         self.begun: list[int] = []
         self.ends = [asyncio.Event() for _ in range(9)]
-        self.in_flight = InFlight(self._send)
-
-    async def _send(self, answer: bytes) -> None:
-        self.sent.append(answer)
+        self.reader = asyncio.StreamReader()
+        self.in_flight = InFlight(self.sent.append, self.reader.set_exception)
 
     async def request(self, number: int, places: set[TopicPartition], *, acks: bool = True) -> None:
         async def serve() -> bytes | None:
@@ -145,7 +143,7 @@ def test_request_that_fails_ends_the_connection_and_those_after_it() -> None:
         await one.in_flight.serve(A, fail)
         await one.request(1, B)
         with pytest.raises(ZeroDivisionError):
-            await one.in_flight.received(asyncio.sleep(20))
+            await one.in_flight.received(one.reader.read())
         await one.in_flight.close()
         assert one.sent == []
 
