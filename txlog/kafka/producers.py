@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -166,6 +166,16 @@ class Producers:
             raise ProducerFencedError(f"{transactional_id!r} is at epoch {known.epoch}")
         return session
 
+    def add_at_once(
+        self, transactional_id: str, producer_id: int, epoch: int, topics: Iterable[Any]
+    ) -> bool:
+        """Add partitions to a transaction, as AddPartitionsToTxn names them; unless something has
+        to be looked up or waited for, or is refused. Returns whether they are added."""
+        session = self._sessions.get(transactional_id)
+        known = None if session is None else session.registration
+        is_current = known is not None and (known.pid, known.epoch) == (producer_id, epoch)
+        return session is not None and is_current and session.add_at_once(topics)
+
     def open_partitions(self, transactional_id: str) -> set[TopicPartition]:
         """Partitions that this gateway's open transaction of the id writes to."""
         session = self._sessions.get(transactional_id)
@@ -264,6 +274,8 @@ class _Session:
         self._begin: Callable[[], None] | None = None
         """The running BEGIN; None without a transaction."""
         self._partitions: set[TopicPartition] = set()
+        self._topics: dict[str, TopicLog] = {}
+        """Topics that were written to."""
         self._groups: set[str] = set()
         self._staged: dict[str, tuple[TopicLog, list[Segment]]] = {}
         self._sequences: dict[tuple[str, int], int] = {}
@@ -381,19 +393,39 @@ class _Session:
         """Begin the transaction if none is open, and add partitions, or a group: its leader, which
         may be another gateway, sees BEGIN."""
         with self._transaction():
-            if self._begin is None:
-                self._session.begin(checks_fencing=False)
-                now_ms = self._connection.runtime.clock.monotonic_ms()
-                self._deadline_ms = now_ms + self._timeout_ms
-                self._begin = in_background(
-                    self._connection.runtime.fan_out, self._session.store_begin
-                )
-                self._last_end = None
-            self._partitions |= partitions
+            self._add(partitions)
             if group is not None:
                 self._groups.add(group)
                 self._session.name_group(group)
                 self._wait_for_begin()
+
+    def _add(self, partitions: set[TopicPartition]) -> None:
+        if self._begin is None:
+            self._session.begin(checks_fencing=False)
+            now_ms = self._connection.runtime.clock.monotonic_ms()
+            self._deadline_ms = now_ms + self._timeout_ms
+            self._begin = in_background(self._connection.runtime.fan_out, self._session.store_begin)
+            self._last_end = None
+        self._partitions |= partitions
+
+    def add_at_once(self, topics: Iterable[Any]) -> bool:
+        """See Producers.add_at_once."""
+        partitions = set()
+        for topic in topics:
+            known = self._topics.get(topic.name)
+            count = 0 if known is None or known.state.closed else len(known.state.partitions)
+            if not all(0 <= partition < count for partition in topic.partitions):
+                return False
+            partitions |= {TopicPartition(topic.name, p) for p in topic.partitions}
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            is_possible = self._dropped is None
+            if is_possible:
+                self._add(partitions)
+        finally:
+            self._lock.release()
+        return is_possible
 
     def stage(self, topic: TopicLog, batches: Batches) -> None:
         """Stage records, after BEGIN. A repeat of what is staged changes nothing."""
@@ -407,6 +439,7 @@ class _Session:
                 segment = _stored(topic, new, topic.inline_bytes_max - self._kept_bytes, self._keep)
                 if isinstance(segment, InlineSegment):
                     self._kept_bytes += len(segment.data)
+                self._topics[topic.name] = topic
                 _, segments = self._staged.setdefault(topic.topic_id, (topic, []))
                 segments.append(segment)
                 for partition, batch in new.items():

@@ -384,28 +384,28 @@ async def init_producer_id(server: KafkaServer, request: Any) -> Any:
 
 async def add_partitions(server: KafkaServer, request: Any) -> Any:
     """AddPartitionsToTxn, which begins a transaction."""
-    named = {
-        TopicPartition(topic.name, partition)
-        for topic in request.v3_and_below_topics
-        for partition in topic.partitions
-    }
-
+    topics = request.v3_and_below_topics
+    who = (
+        request.v3_and_below_transactional_id,
+        request.v3_and_below_producer_id,
+        request.v3_and_below_producer_epoch,
+    )
     serves = server.serves(request.header.client_id)
 
     def call() -> None:
+        named = {TopicPartition(topic.name, each) for topic in topics for each in topic.partitions}
         for where in named:
             server.connection.cluster.known_topic(where.topic).check_partition(where.partition)
-        session = server.producers.session(
-            request.v3_and_below_transactional_id,
-            request.v3_and_below_producer_id,
-            request.v3_and_below_producer_epoch,
-        )
+        session = server.producers.session(*who)
         # Its records would go to another gateway.
         if not serves and not session.partitions():
             raise kafka.NotCoordinatorError("another gateway serves the client")
         session.add(named)
 
-    code = await server.call(tried_as_coordinator, call)
+    code = 0
+    # Mostly without a thread, which would take longer than the rest.
+    if not (serves and server.producers.add_at_once(*who, topics)):
+        code = await server.call(tried_as_coordinator, call)
     response = producer.AddPartitionsToTxnResponse
     kind = response.AddPartitionsToTxnTopicResult
     return response(
@@ -419,7 +419,7 @@ async def add_partitions(server: KafkaServer, request: Any) -> Any:
                     for partition in topic.partitions
                 ],
             )
-            for topic in request.v3_and_below_topics
+            for topic in topics
         ]
     )
 
