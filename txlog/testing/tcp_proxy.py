@@ -14,7 +14,8 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from types import TracebackType
 from urllib.parse import urlsplit
 
@@ -28,12 +29,51 @@ _REQUEST = re.compile(rb"(GET|PUT|POST|DELETE|HEAD) ([^ ]+) HTTP/1\.")
 
 
 @dataclass(slots=True)
+class HeldRequest:
+    """A request that the proxy holds, or the answer to it; `TcpProxy.hold` makes it."""
+
+    is_meant: Callable[[int, bytes], bool]
+    is_answer: bool
+    reached: Future[int] = field(default_factory=Future)
+    """The port of the client's end of the connection, once the proxy has it."""
+    answered: Future[bytes] = field(default_factory=Future)
+    """The start of the answer, once it is where the client reads it, or the connection is closed:
+    empty if the server has not answered."""
+    said: bytes = b""
+    """The start of the answer, as the proxy has it."""
+    _goes_on: Future[bool] = field(default_factory=Future)
+
+    def release(self) -> None:
+        """Pass it on, even if the client has gone meanwhile."""
+        self._goes_on.set_result(True)
+
+    def drop(self) -> None:
+        """Close the connection instead; nothing if it was released."""
+        if not self._goes_on.done():
+            self._goes_on.set_result(False)
+
+    async def keep(self, port: int) -> None:
+        """Wait for either."""
+        self.reached.set_result(port)
+        if not await asyncio.wrap_future(self._goes_on):
+            raise ConnectionError("what was held is dropped")
+
+    def end(self) -> None:
+        """There is no more to come of the answer's start."""
+        if not self.answered.done():
+            self.answered.set_result(self.said)
+
+
+@dataclass(slots=True)
 class _Exchange:
     """One client's connection: whether its next answer is to be lost, and its line in the log."""
 
     port: int
     lose_answer: bool = False
     request: Request | None = None
+    sent: bytes = b""
+    """What has come of the request, while the proxy looks for one to hold."""
+    held: HeldRequest | None = None
 
 
 class TcpProxy:
@@ -61,6 +101,8 @@ class TcpProxy:
         self._delay_ms = 0.0
         self._port = 0
         self._log: list[Request] | None = None
+        self._to_hold: list[HeldRequest] = []
+        self._held: list[HeldRequest] = []
         self.requests: Counter[str] = Counter()
         """Requests passed on so far, by method."""
         self.lost: Counter[str] = Counter()
@@ -88,6 +130,19 @@ class TcpProxy:
     def stall(self) -> None:
         """Pass on requests, and withhold their answers for ever."""
         self._stalling = True
+
+    def hold(
+        self, is_meant: Callable[[int, bytes], bool], *, is_answer: bool = False
+    ) -> HeldRequest:
+        """Hold the end of the next request that is meant, or its answer, until a test releases or
+        drops it.
+
+        `is_meant` is called in the proxy's thread, for each piece of a request: with the port of
+        the client's end of the connection, and all that has come of the request.
+        """
+        held = HeldRequest(is_meant, is_answer)
+        self._to_hold.append(held)
+        return held
 
     def delay(self, round_trip_ms: float) -> None:
         """Pass everything on with this round-trip time, half of it in each direction."""
@@ -127,6 +182,8 @@ class TcpProxy:
 
     async def _close(self) -> None:
         self._server.close()
+        for held in self._held:
+            held.drop()
         self._cut_all()
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -151,6 +208,8 @@ class TcpProxy:
         except OSError:
             pass  # Closed connections are expected here.
         finally:
+            if exchange.held is not None:
+                exchange.held.end()
             for end in both:
                 end.transport.abort()
             self._writers -= both
@@ -163,11 +222,33 @@ class TcpProxy:
             begun = _REQUEST.match(data)
             if begun:
                 self._note(begun.group(1).decode(), begun.group(2).decode(), exchange)
+            self._hold(data, exchange)
+            held = exchange.held
+            if held is not None and not held.is_answer and not held.reached.done():
+                # A server may close a connection on which no request has begun.
+                await line.send(self._rewrite(data[:-1]), self._delay_ms / 1e3)
+                await held.keep(exchange.port)
+                data = data[-1:]
             await line.send(self._rewrite(data), self._delay_ms / 1e3)
+        if exchange.held is not None:
+            await asyncio.wrap_future(exchange.held.answered)
         raise ConnectionError("the client has gone")
+
+    def _hold(self, data: bytes, exchange: _Exchange) -> None:
+        """Find out whether this piece makes the request one to hold."""
+        if not self._to_hold:
+            return
+        exchange.sent += data
+        for held in self._to_hold:
+            if held.is_meant(exchange.port, exchange.sent):
+                exchange.held = held
+                self._to_hold.remove(held)
+                self._held.append(held)
+                return
 
     def _note(self, method: str, path: str, exchange: _Exchange) -> None:
         self.requests[method] += 1
+        exchange.sent, exchange.held = b"", None
         exchange.lose_answer = self._to_lose[method] > 0
         if exchange.lose_answer:
             self._to_lose[method] -= 1
@@ -187,9 +268,17 @@ class TcpProxy:
                 if self._refusing:
                     self._cut_all()
                 raise ConnectionError("the answer is lost")
+            held = exchange.held
+            if held is not None and not held.said:
+                held.said = data
+                if held.is_answer:
+                    await held.keep(exchange.port)
             if not self._stalling:
                 arrives_s = await line.send(data, self._delay_ms / 1e3)
                 if exchange.request is not None:
                     exchange.request.ended_ms = arrives_s * 1e3
+            if held is not None:
+                await line.all_arrived()
+                held.end()
         await line.all_arrived()
         raise ConnectionError("the server has gone")

@@ -3,9 +3,11 @@
 import asyncio
 import http.client
 import selectors
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -73,6 +75,31 @@ def test_lost_answer_breaks_the_connection_once(proxy: TcpProxy) -> None:
     with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
         _asked(proxy)
     assert proxy.lost["GET"] == proxy.requests["GET"] == 1
+    assert _asked(proxy) == b"yes"
+
+
+@pytest.mark.parametrize("is_answer", [False, True])
+def test_held_request_arrives_after_its_sender_has_gone(
+    proxy: TcpProxy, *, is_answer: bool
+) -> None:
+    held = proxy.hold(lambda _, sent: b"/late" in sent, is_answer=is_answer)
+    assert _asked(proxy) == b"yes"
+    with socket.create_connection(("127.0.0.1", int(proxy.endpoint_url.split(":")[2]))) as sender:
+        sender.sendall(b"GET /late HTTP/1.1\r\n\r\n")
+        assert held.reached.result(10) == sender.getsockname()[1]
+    held.release()
+    assert held.answered.result(10).startswith(b"HTTP/1.0 200 ")
+
+
+def test_dropped_request_never_arrives(proxy: TcpProxy) -> None:
+    held = proxy.hold(lambda _, sent: sent.startswith(b"GET "))
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(_asked, proxy)
+        held.reached.result(10)
+        held.drop()
+        with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
+            asked.result(10)
+    assert held.answered.result(10) == b""
     assert _asked(proxy) == b"yes"
 
 
