@@ -68,7 +68,8 @@ class Users:
         none. Raises UsageError, which shows no line."""
         passwords: dict[str, str] = {}
         try:
-            lines = Path(path).read_text(encoding="utf-8").splitlines()
+            # A password may have what Python takes for the end of a line.
+            lines = Path(path).read_text(encoding="utf-8").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not UTF-8"
             raise UsageError(f"the users' file {path} cannot be read: {reason}.") from None

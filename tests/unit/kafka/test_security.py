@@ -1,6 +1,9 @@
 """TLS and SASL, as Kafka's own clients use them."""
 
 import asyncio
+import base64
+import hashlib
+import hmac
 import ssl
 import subprocess
 from collections.abc import Iterator
@@ -28,7 +31,8 @@ AUTHORITY = str(ROOT / "tests/certificates/authority.pem")
 SERVER = str(ROOT / "tests/certificates/server.pem")
 """The certificate of 127.0.0.1, and its key."""
 PASSWORD = "correct horse, battery=staple"
-USERS = f"# who may connect\n\nbob:{PASSWORD}\neve,=:other:1\n"
+OTHER = "other:1\u2028mallory:x\x0cä🎈"
+USERS = f"# who may connect\n\nbob:{PASSWORD}\r\neve,=:{OTHER}\n"
 TLS = ("--tls-cert", SERVER, "--tls-key", SERVER)
 
 
@@ -46,7 +50,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, users: str) -> Iterator[Ga
     started = Gateway(log, *options, listen="0.0.0.0:0")
     yield started
     started.stop()
-    assert not any(PASSWORD in line or "other:1" in line for line in started.messages)
+    assert not any(PASSWORD in line or "other" in line for line in started.messages)
 
 
 def credentials(mechanism: str, name: str = "bob", password: str = PASSWORD) -> dict[str, object]:
@@ -60,7 +64,7 @@ def credentials(mechanism: str, name: str = "bob", password: str = PASSWORD) -> 
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-@pytest.mark.parametrize(("name", "password"), [("bob", PASSWORD), ("eve,=", "other:1")])
+@pytest.mark.parametrize(("name", "password"), [("bob", PASSWORD), ("eve,=", OTHER)])
 def test_librdkafka_logs_in_and_produces(
     guarded: Gateway, mechanism: str, name: str, password: str
 ) -> None:
@@ -230,6 +234,35 @@ def test_connection_with_tls_takes_little_memory(guarded: Gateway) -> None:
 
         before = memory_with(50)
         assert memory_with(200) - before <= 200 * 64 // 1024
+
+
+def test_messages_of_another_login_prove_nothing() -> None:
+    users, first = Users({"bob": PASSWORD}, "secret"), b"n,,n=bob,r=client"
+
+    def logged_in(nonce: str, last: bytes = b"") -> bytes:
+        """What the client has sent at last."""
+        exchange = ScramExchange(users, "sha256", nonce)
+        challenge, _ = exchange.answer(first)
+        if not last:
+            salted = hashlib.pbkdf2_hmac("sha256", PASSWORD.encode(), *salt_of(challenge))
+            key = hmac.digest(salted, b"Client Key", "sha256")
+            last = b"c=biws,r=client" + nonce.encode()
+            signed = b",".join((first[3:], challenge, last))
+            signature = hmac.digest(hashlib.sha256(key).digest(), signed, "sha256")
+            proof = bytes(a ^ b for a, b in zip(key, signature, strict=True))
+            last += b",p=" + base64.b64encode(proof)
+        assert exchange.answer(last)[1]
+        return last
+
+    def salt_of(challenge: bytes) -> tuple[bytes, int]:
+        _, salt, count = challenge.decode().split(",")
+        return base64.b64decode(salt[2:]), int(count[2:])
+
+    sent = logged_in("one")
+    logged_in("one", sent)
+    for last in (sent, sent.replace(b"clientone", b"clienttwo")):
+        with pytest.raises(kafka.SaslAuthenticationFailedError):
+            logged_in("two", last)
 
 
 EXCHANGED = Users({"bob": PASSWORD}, "secret")

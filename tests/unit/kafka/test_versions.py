@@ -1,13 +1,16 @@
 """Each request in each version that the gateway names is served, and its answer is of that version:
-old clients send old ones."""
+old clients send old ones. And what they answer while the disk is full."""
 
 from __future__ import annotations
 
+import resource
 import socket
 from collections.abc import Iterator, Mapping
 from itertools import count
+from threading import Thread
 from typing import Any
 
+import confluent_kafka as librdkafka
 import pytest
 from kafka import errors as kafka
 from kafka.protocol import admin, consumer, metadata, producer, sasl
@@ -15,8 +18,10 @@ from kafka.protocol.api_header import ResponseClassRegistry
 from kafka.protocol.api_message import ApiMessage
 
 import txlog
-from tests.processes.kafka_gateway import Gateway
+from tests.processes.kafka_gateway import WAIT_S, Gateway
 from tests.unit.kafka.raw_requests import asked, asked_alone, framed, read_frame
+from tests.unit.kafka.test_bad_input import memory_mb, stored
+from tests.unit.kafka.test_clients import values
 from tests.unit.kafka.test_refusals import batch
 from txlog.kafka.apis import REQUESTS
 
@@ -25,6 +30,7 @@ WAITS = {"timeout_ms": 1_000}
 FETCHED = consumer.FetchRequest.FetchTopic
 CREATED = admin.CreateTopicsRequest.CreatableTopic
 COMMITTED = consumer.OffsetCommitRequest.OffsetCommitRequestTopic
+PREPARING = (admin.CreateTopicsRequest, producer.ProduceRequest, consumer.SyncGroupRequest)
 _numbers = count()
 
 
@@ -193,3 +199,54 @@ def test_login_is_answered_in_every_version(gateway: Gateway, version: int) -> N
     ):
         answer = asked_alone(gateway, request, used)
         assert answer.error_code == kafka.IllegalSaslStateError.errno
+
+
+def test_full_disk_is_told_by_codes_at_which_clients_ask_again(gateway: Gateway) -> None:
+    """And when there is room, all goes on without loss; three megabytes wait meanwhile."""
+
+    def leave_room(size: int) -> None:
+        resource.prlimit(gateway.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    log = txlog.Admin(gateway.root)
+    log.create_topics([txlog.NewTopic("full"), txlog.NewTopic("full-too")])
+    errors: list[object] = []
+    sender = librdkafka.Producer(gateway.config(linger_ms=0, enable_idempotence=True))
+    writer = librdkafka.Producer(gateway.config(transactional_id="full"))
+    writer.init_transactions(WAIT_S)
+    writer.begin_transaction()
+    writer.produce("full-too", b"before")
+    assert writer.flush(WAIT_S) == 0
+    with gateway.connected() as connection:
+        client = Client(connection)
+        for request in requests(client):
+            if isinstance(request, PREPARING):
+                asked(connection, request, REQUESTS[request.API_KEY][1][1])
+        before, files = memory_mb(gateway), stored(gateway.root)
+        leave_room(0)
+        for number in range(200):
+            sender.produce(
+                "full", b"%03d" % number * 5_000, on_delivery=lambda e, _: errors.append(e)
+            )
+        writer.produce("full-too", b"after")
+        ending = Thread(target=writer.commit_transaction, args=(WAIT_S,), daemon=True)
+        ending.start()
+        refused = set()
+        for request in requests(client):
+            version = REQUESTS[request.API_KEY][1][1]
+            answer = asked(connection, request, version)
+            found = {one for one in codes(answer.fields, answer, version) if one}
+            # The topic exists, and the group has no offsets yet.
+            if not isinstance(request, (admin.CreateTopicsRequest, admin.DeleteGroupsRequest)):
+                assert all(kafka.for_code(code).retriable for code in found), answer
+            refused |= {request.API_KEY} if found else set()
+        assert len(refused) > 10
+        assert memory_mb(gateway) <= before + 30
+        assert stored(gateway.root) == files
+        leave_room(resource.RLIM_INFINITY)
+    ending.join(WAIT_S)
+    assert sender.flush(WAIT_S) == 0
+    assert errors == [None] * 200
+    sent = [value[:3] for value in values(gateway.root, "full")]
+    assert sent == [b"%03d" % number for number in range(200)]
+    assert values(gateway.root, "full-too", 2) == [b"before", b"after"]
+    assert log.verify().findings == []
