@@ -10,10 +10,13 @@ import confluent_kafka as librdkafka
 import pytest
 from kafka import KafkaAdminClient
 from kafka import errors as kafka
+from kafka.protocol.consumer import FetchRequest
 
 import txlog
+from tests.kafka.differential.wire import records_of
 from tests.processes.command_line import run
 from tests.processes.kafka_gateway import WAIT_S, Gateway
+from tests.unit.kafka.raw_requests import asked_alone
 from tests.unit.spark_plugin.spark_query import GROUP, Query, new_log
 from txlog.kafka.server import Endpoint, KafkaServer
 
@@ -70,6 +73,43 @@ def test_transaction_of_a_kafka_producer_is_shown_and_aborted_by_the_command(
         producer.commit_transaction(WAIT_S)
     with txlog.Consumer("shown", root=gateway.root, auto_offset_reset="earliest") as consumer:
         assert list(consumer.read_to_end()) == []
+
+
+def fetched(gateway: Gateway, topic: str, isolation: int) -> tuple[int, list[bytes]]:
+    """Last stable offset and values, of one answer from offset 0 on."""
+    kind = FetchRequest.FetchTopic
+    part = kind.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1 << 20,
+        isolation_level=isolation,
+        topics=[kind(topic=topic, partitions=[part])],
+    )
+    [answer] = asked_alone(gateway, request, 5).responses
+    [found] = answer.partitions
+    return found.last_stable_offset, [one.value for one in records_of(found.records, [], 0)[0]]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_kafka_s_readers_see_a_transaction_in_the_log_by_their_isolation(
+    gateway: Gateway, commits: bool
+) -> None:
+    topic = f"isolated-{commits}"
+    txlog.Admin(gateway.root).create_topic(topic)
+    config = {"transactional_id": topic, "transaction.records": "in.log"}
+    with txlog.Producer(gateway.root, **config) as writer:
+        writer.init_transactions()
+        writer.begin_transaction()
+        writer.send(topic, b"in a transaction")
+        writer.flush()
+        with txlog.Producer(gateway.root) as other:
+            other.send(topic, b"behind it")
+        both = [b"in a transaction", b"behind it"]
+        assert [fetched(gateway, topic, one) for one in (0, 1)] == [(0, both), (0, [])]
+        (writer.commit_transaction if commits else writer.abort_transaction)()
+    seen = both if commits else both[1:]
+    assert [fetched(gateway, topic, one) for one in (0, 1)] == [(2, both), (2, seen)]
 
 
 @contextmanager
