@@ -1,6 +1,7 @@
 """An entry is read back exactly, or it is CorruptData that names the object (I15)."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from txlog.journal.entry import Entry, decode_entry, encode_entry, seal
 PATH = "topics/t/1/entries/00000000000000000007.json"
 ENTRY = Entry(7, "0f" * 16, "host/1", 1_700_000_000_000, 12345, ({"type": "thing_put", "n": 1},))
 DATA, CRC32 = encode_entry(ENTRY)
+WITH_RECORDS, _ = encode_entry(replace(ENTRY, records=bytes(range(40))))
 
 EVENTS = st.lists(
     st.dictionaries(st.text(max_size=4), st.integers() | st.text(max_size=8) | st.none()),
@@ -36,18 +38,20 @@ def test_lone_surrogate_in_user_text_round_trips() -> None:
     assert decode_entry(data, PATH, 0)[0] == entry
 
 
-def test_I15_every_truncation_is_corrupt_data_that_names_the_object() -> None:
-    for length in range(len(DATA)):
+@pytest.mark.parametrize("data", [DATA, WITH_RECORDS], ids=["events", "records"])
+def test_I15_every_truncation_is_corrupt_data_that_names_the_object(data: bytes) -> None:
+    for length in range(len(data)):
         with pytest.raises(CorruptData) as caught:
-            decode_entry(DATA[:length], PATH, 7)
+            decode_entry(data[:length], PATH, 7)
         assert PATH in caught.value.message
         assert caught.value.facts["path"] == PATH
 
 
-def test_I15_every_bit_flip_is_corrupt_data_that_names_the_object() -> None:
-    for position in range(len(DATA)):
+@pytest.mark.parametrize("data", [DATA, WITH_RECORDS], ids=["events", "records"])
+def test_I15_every_bit_flip_is_corrupt_data_that_names_the_object(data: bytes) -> None:
+    for position in range(len(data)):
         for bit in range(8):
-            flipped = bytearray(DATA)
+            flipped = bytearray(data)
             flipped[position] ^= 1 << bit
             with pytest.raises(CorruptData) as caught:
                 decode_entry(bytes(flipped), PATH, 7)
