@@ -7,6 +7,7 @@ import socket
 import subprocess
 import threading
 import time
+import weakref
 from collections.abc import Callable
 
 from tests.processes.command_line import command, environment
@@ -38,6 +39,7 @@ class Gateway:
             env=environment(),
             preexec_fn=before,
         )
+        weakref.finalize(self, self.process.kill)  # A test that fails may not come to its end.
         self._reader = threading.Thread(target=self._read_messages, daemon=True)
         self._reader.start()
         assert self.process.stdout is not None

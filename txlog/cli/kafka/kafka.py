@@ -9,7 +9,6 @@ from asyncio.sslproto import SSLProtocol
 from contextlib import suppress
 from typing import Annotated, cast
 
-import pyarrow as pa
 import typer
 
 from txlog.cli.output.output import json_text
@@ -92,8 +91,6 @@ def kafka(
         if session.options.output is Output.JSON:
             print(json_text({"bootstrap_servers": address}), flush=True)
 
-    # Arrow's own pool keeps a heap for each thread: with a hundred writers twice the memory.
-    pa.set_memory_pool(pa.system_memory_pool())
     # Which asyncio keeps for each connection, otherwise 256 KB; a record of TLS has 16 KB.
     SSLProtocol.max_size = TLS_BUFFER_BYTES
     admin = session.admin(create=True)
