@@ -8,8 +8,10 @@ nothing needs a lock.
 from __future__ import annotations
 
 import asyncio
+from asyncio import wrap_future
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -89,6 +91,8 @@ class Groups:
         self._new_token = new_token
         self._leads = leads
         self._groups: dict[str, Group] = {}
+        self._commits: set[tuple[str, Future[Any]]] = set()
+        """Commits under way, in threads, each with its group."""
 
     def groups(self) -> list[Group]:
         """All groups with members."""
@@ -285,6 +289,19 @@ class Groups:
         # Its partitions may be another member's as soon as the leader has sent the assignment.
         is_between = self._groups[request.group_id].phase is GroupPhase.COMPLETING_REBALANCE
         return _REBALANCES if is_between else 0
+
+    def note_commit(self, group_id: str, commit: Future[Any]) -> None:
+        """A commit that was checked is under way, whether or not its client waits for it."""
+        noted = group_id, commit
+        self._commits.add(noted)
+        commit.add_done_callback(lambda _: self._commits.discard(noted))
+
+    async def commits_noted(self, group_id: str) -> None:
+        """Wait for the commits under way: one may be of the generation before, whose partitions
+        another member has now. A broker stores a commit before the group goes on."""
+        noted = [wrap_future(commit) for group, commit in list(self._commits) if group == group_id]
+        if noted:
+            await asyncio.wait(noted)
 
     def _code(self, group_id: str, generation: int, request: Any) -> int:
         if not self._leads(group_id):

@@ -452,7 +452,9 @@ async def txn_offset_commit(server: KafkaServer, request: Any) -> Any:
         except CommitFailed as error:
             raise server.leases.lost(group) from error
 
-    code = code or _told_to_abort(await server.call(tried_as_coordinator, call, OFFSET_CODES))
+    code = code or _told_to_abort(
+        await server.commit(group, tried_as_coordinator, call, OFFSET_CODES)
+    )
     return _committed(producer.TxnOffsetCommitResponse, "TxnOffsetCommit", request, code)
 
 
@@ -574,7 +576,7 @@ async def offset_commit(server: KafkaServer, request: Any) -> Any:
             pending = tuple(one for _, _, found in each.values() for one in found or ())
         server.leases.commit(request.group_id, pending or ())
 
-    code = code or await server.call(tried_as_coordinator, call)
+    code = code or await server.commit(request.group_id, tried_as_coordinator, call)
     return _committed(consumer.OffsetCommitResponse, "OffsetCommit", request, code, refused)
 
 
@@ -603,6 +605,7 @@ async def offset_fetch(server: KafkaServer, request: Any) -> Any:
                 raise
             return offsets.shown(request.group_id).committed
 
+    await server.groups.commits_noted(request.group_id)
     code, _, committed = await server.call(tried, found)
     # Of single partitions, although it is said of all: clients repeat it only there.
     unstable = code if code == kafka.UnstableOffsetCommitError.errno else 0

@@ -266,6 +266,12 @@ class KafkaServer:
         """Call the log in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self.pool, partial(function, *args))
 
+    async def commit(self, group: str, function: Callable[..., T], *args: Any) -> T:
+        """The same for a commit of a group's offsets, which has just been checked."""
+        commit = self.pool.submit(function, *args)
+        self.groups.note_commit(group, commit)
+        return await asyncio.wrap_future(commit)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = writer.get_extra_info("peername") or ("", 0)  # It may be gone already.
         task = cast("asyncio.Task[None]", asyncio.current_task())
