@@ -77,6 +77,14 @@ class Terminal:
         """Type this."""
         os.write(self._own, text.encode())
 
+    def interrupt_input(self) -> None:
+        """Type Ctrl-C once it waits for a key. Python's `input` keeps one that comes between its
+        prompt and its wait until the next key."""
+        while psutil.Process(self.process.pid).status() != psutil.STATUS_SLEEPING:
+            assert self.process.poll() is None
+            self._read_ready(0.001)
+        self.type("\x03")
+
     def close(self) -> None:
         """End it with Ctrl-D."""
         self.type("\x04")

@@ -43,7 +43,7 @@ def test_prompt_runs_statements_and_survives_errors_and_ctrl_c(
     assert '"nope" not found' in terminal.until(PROMPT)
     terminal.type("select\n")
     terminal.until("...> ")
-    terminal.type("\x03")
+    terminal.interrupt_input()
     terminal.until(PROMPT)
     terminal.type("select 40 + 2 as n;\n")
     assert "42" in terminal.until(PROMPT)
