@@ -126,7 +126,12 @@ THRICE: list[EventFields] = [
     ("send", {"tx": f"batch d/{number}", "topic": "a", "values": ["m"]}) for number in (1, 2, 3)
 ]
 MISTAKEN: EventFields = ("mistaken", {"tx": "batch d/2"})
+CONSUMED: EventFields = ("consumed", {"tx": TX, "group": "g", "ranges": [["b", 0, 0, 1]]})
 COPIES: EventFields = ("copies", {"group": "g", "sources": ["a"], "sinks": ["b"]})
+CLOSED: EventFields = (
+    "stored",
+    {"topic": "b", "topic_id": "1", "is_closed": True, "records": [], "deletions": [], "gone": {}},
+)
 RIVAL: EventFields = ("holds", {"who": "other#0", "transactional_id": "one"})
 
 
@@ -141,6 +146,9 @@ RIVAL: EventFields = ("holds", {"who": "other#0", "transactional_id": "one"})
         ([HOLDS, SENT, REFUSED], ["slow"], []),
         ([HOLDS, RIVAL, SENT, REFUSED], [], []),
         ([HOLDS, SENT, ("ending", {"tx": TX}), REFUSED], [], []),
+        ([HOLDS, CONSUMED, SENT, REFUSED], [], ["refused"]),
+        ([HOLDS, SENT, REFUSED, CLOSED], [], ["refused"]),
+        ([HOLDS, CONSUMED, SENT, REFUSED, CLOSED], [], []),
         ([HOLDS, *[SENT] * 3], [], []),
         ([("send", {"tx": None, "topic": "a", "values": ["m"]})] * 3, [], ["refused"]),
         ([("send", {"tx": None, "topic": "a", "values": ["m"]})] * 3, ["slow"], []),

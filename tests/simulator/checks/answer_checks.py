@@ -130,8 +130,8 @@ def wrong_letters(facts: HistoryFacts) -> Iterator[Anomaly]:
 
 
 def refusals(facts: HistoryFacts) -> Iterator[Anomaly]:
-    """Liveness: without faults, an actor that does not share its transactional id is not
-    refused."""
+    """Liveness: without faults, an actor that does not share its transactional id is not refused,
+    unless it has read a topic that is deleted: offsets there mean nothing (R11)."""
     if facts.faults != set():
         return
     ids: dict[str, set[str]] = {}
@@ -140,6 +140,8 @@ def refusals(facts: HistoryFacts) -> Iterator[Anomaly]:
     shared = Counter(name for names in ids.values() for name in names)
     rivals = _groups_of_several(facts)
     ended = {e["tx"] for e in facts.history.of("ending")}
+    moved = facts.history.of("consumed")
+    ended |= {e["tx"] for e in moved if any(facts.is_closed(topic) for topic, *_ in e["ranges"])}
     for event in facts.history.of("commit"):
         # A process with several actors has several ids, and the event does not say which one.
         mine = ids.get(_role(event), set())

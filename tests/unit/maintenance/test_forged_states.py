@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import Call, ScriptedStore
 from tests.unit.client.half_messages.undecided_listener import Undecided
 from txlog.client.half_messages.half_message import Message
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
 from txlog.coordinator.transaction import transactional_ids
-from txlog.errors import CorruptData
+from txlog.errors import BoundaryMoved, CorruptData
 from txlog.groups.machine import CoordinatorMachine
 from txlog.journal.machine import Machine
 from txlog.journal.replication.replica import Replica
@@ -163,3 +164,27 @@ def test_R64_sound_journal_of_any_length_is_rebuilt(
         journal.require_rebuilt()
     other = log.process()
     other.cluster.topic("v").journal.require_rebuilt()
+
+
+@pytest.mark.parametrize("kept", [0, 5, 6])
+def test_R64_snapshot_that_another_process_pruned_is_no_damage(log: MemoryLog, kept: int) -> None:
+    log.admin.create_topic("v", 1)
+    producer, topic = log.producer(), log.connection.cluster.topic("v")
+    for _ in range(3):
+        producer.send("v", b"x").get()
+    topic.journal.prune(keep_entries=2)
+    store = ScriptedStore(log.memory)
+    late = log.process(store).cluster.topic("v").journal
+    late.catch_up()
+    for _ in range(4):
+        producer.send("v", b"x").get()
+    late.catch_up()
+
+    def pruned_before(call: Call) -> object:
+        topic.journal.prune(keep_entries=kept)
+        return call()
+
+    store.on("get", "topics/v/.*/snapshots/", pruned_before)
+    with pytest.raises(BoundaryMoved, match="try again"):
+        late.require_rebuilt()
+    late.prune(keep_entries=0)  # Which looks for the newest boundary first.

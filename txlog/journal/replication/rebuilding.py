@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from txlog.errors import BoundaryMoved, CorruptData
+from txlog.errors import BoundaryMoved, CorruptData, TxlogError
 from txlog.journal.boundaries.boundary import read_newest
 from txlog.journal.entry import GENESIS_CRC32, decode_own_entry
 from txlog.journal.machine import Machine, StateT, after_entry, decoded_snapshot
@@ -43,8 +43,8 @@ def require_rebuilt(
     while slot < at.next_slot:
         for data in fetch(slot, min(WINDOW, at.next_slot - slot)):
             if data is None:
-                _require_not_pruned(store, layout, at, slot)
-                raise _differs(layout, f"{layout.entry(slot)} is missing")
+                lowest = read_newest(store, layout, at.boundary).lowest_slot
+                raise _missing(layout, layout.entry(slot), is_pruned=slot < lowest)
             entry, found = decode_own_entry(data, layout, slot)
             if entry.prior_crc32 != crc32:
                 raise _differs(layout, f"{layout.entry(slot)} does not follow the one before it")
@@ -86,17 +86,16 @@ def _state_of(
         return machine.initial(), 0, GENESIS_CRC32
     data = store.get(layout.snapshot(slot))
     if data is None:
-        _require_not_pruned(store, layout, at, slot)
-        raise _differs(layout, f"{layout.snapshot(slot)} is missing")
+        newest = read_newest(store, layout, at.boundary).snapshot_slot
+        raise _missing(layout, layout.snapshot(slot), is_pruned=slot < newest)
     head, state = decoded_snapshot(layout, machine, slot, data)
     return state, slot + 1, head.crc32
 
 
-def _require_not_pruned(
-    store: Store, layout: JournalLayout, at: Followed[StateT], slot: int
-) -> None:
-    if read_newest(store, layout, at.boundary).lowest_slot > slot:
-        raise BoundaryMoved(f"{layout.root}: its old entries were removed meanwhile; try again.")
+def _missing(layout: JournalLayout, path: str, *, is_pruned: bool) -> TxlogError:
+    if is_pruned:
+        return BoundaryMoved(f"{layout.root}: its old entries were removed meanwhile; try again.")
+    return _differs(layout, f"{path} is missing")
 
 
 def _differs(layout: JournalLayout, why: str) -> CorruptData:
