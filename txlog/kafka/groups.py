@@ -8,7 +8,6 @@ nothing needs a lock.
 from __future__ import annotations
 
 import asyncio
-from asyncio import wrap_future
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -299,9 +298,10 @@ class Groups:
     async def commits_noted(self, group_id: str) -> None:
         """Wait for the commits under way: one may be of the generation before, whose partitions
         another member has now. A broker stores a commit before the group goes on."""
-        noted = [wrap_future(commit) for group, commit in list(self._commits) if group == group_id]
+        # A copy: the threads take from it.
+        noted = [commit for group, commit in list(self._commits) if group == group_id]
         if noted:
-            await asyncio.wait(noted)
+            await asyncio.wait([asyncio.wrap_future(commit) for commit in noted])
 
     def _code(self, group_id: str, generation: int, request: Any) -> int:
         if not self._leads(group_id):

@@ -59,7 +59,7 @@ class HeldRequest:
             raise ConnectionError("what was held is dropped")
 
     def end(self) -> None:
-        """There is no more to come of the answer's start."""
+        """Give the test the answer's start, also if none has come."""
         if not self.answered.done():
             self.answered.set_result(self.said)
 
