@@ -14,10 +14,12 @@ failed, has left is finished by the client's next request, or by `finish_decided
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -176,6 +178,12 @@ class Producers:
         is_current = known is not None and (known.pid, known.epoch) == (producer_id, epoch)
         return session is not None and is_current and session.add_at_once(topics)
 
+    def ready_for(self, transactional_id: str, partitions: Set[TopicPartition]) -> _Session | None:
+        """The id's session, if its open transaction has these partitions, at least one, and it has
+        written to their topics: nothing about them has to be looked up."""
+        session = self._sessions.get(transactional_id)
+        return session if session is not None and session.is_ready_for(partitions) else None
+
     def open_partitions(self, transactional_id: str) -> set[TopicPartition]:
         """Partitions that this gateway's open transaction of the id writes to."""
         session = self._sessions.get(transactional_id)
@@ -274,7 +282,9 @@ class _Session:
         self._begin: Callable[[], None] | None = None
         """The running BEGIN; None without a transaction."""
         self._partitions: set[TopicPartition] = set()
-        self._topics: dict[str, TopicLog] = {}
+        self._begun: Future[bool] = Future()
+        """Whether BEGIN is stored, once that is known."""
+        self.topics: dict[str, TopicLog] = {}
         """Topics that were written to."""
         self._groups: set[str] = set()
         self._staged: dict[str, tuple[TopicLog, list[Segment]]] = {}
@@ -375,19 +385,23 @@ class _Session:
             self._lock.release()
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self, *, may_wait: bool = True) -> Iterator[None]:
         """Hold the lock. Once a step has found that the transaction has ended, or its client is
-        fenced, nothing is kept, and all steps but an abort raise that."""
-        with self._lock:
+        fenced, nothing is kept, and all steps but an abort raise that. Raises BlockingIOError
+        instead of waiting for the lock, if it may not."""
+        if not self._lock.acquire(blocking=may_wait):
+            raise BlockingIOError
+        try:
             if self._dropped is not None:
                 raise self._dropped.with_traceback(None)
-            try:
-                yield
-            except (FencedError, TransactionAborted) as error:
-                if not self._session.may_be_decided:
-                    self._release()
-                    self._dropped = error
-                raise
+            yield
+        except (FencedError, TransactionAborted) as error:
+            if not self._session.may_be_decided:
+                self._release()
+                self._dropped = error
+            raise
+        finally:
+            self._lock.release()
 
     def add(self, partitions: set[TopicPartition], group: str | None = None) -> None:
         """Begin the transaction if none is open, and add partitions, or a group: its leader, which
@@ -404,48 +418,73 @@ class _Session:
             self._session.begin(checks_fencing=False)
             now_ms = self._connection.runtime.clock.monotonic_ms()
             self._deadline_ms = now_ms + self._timeout_ms
-            self._begin = in_background(self._connection.runtime.fan_out, self._session.store_begin)
+            self._store_begin()
             self._last_end = None
         self._partitions |= partitions
+
+    def _store_begin(self) -> None:
+        """Store BEGIN in the background."""
+        begun = self._begun = Future[bool]()
+
+        def store() -> None:
+            try:
+                self._session.store_begin()
+            finally:
+                begun.set_result(self._session.has_begun)
+
+        self._begin = in_background(self._connection.runtime.fan_out, store)
 
     def add_at_once(self, topics: Iterable[Any]) -> bool:
         """See Producers.add_at_once."""
         partitions = set()
         for topic in topics:
-            known = self._topics.get(topic.name)
+            known = self.topics.get(topic.name)
             count = 0 if known is None or known.state.closed else len(known.state.partitions)
             if not all(0 <= partition < count for partition in topic.partitions):
                 return False
             partitions |= {TopicPartition(topic.name, p) for p in topic.partitions}
-        if not self._lock.acquire(blocking=False):
-            return False
         try:
-            is_possible = self._dropped is None
-            if is_possible:
+            with self._transaction(may_wait=False):
                 self._add(partitions)
-        finally:
-            self._lock.release()
-        return is_possible
+        except (BlockingIOError, TxlogError):
+            return False
+        return True
 
-    def stage(self, topic: TopicLog, batches: Batches) -> None:
-        """Stage records, after BEGIN. A repeat of what is staged changes nothing."""
-        with self._transaction():
+    def is_ready_for(self, partitions: Set[TopicPartition]) -> bool:
+        """See Producers.ready_for."""
+        topics = {self.topics.get(where.topic) for where in partitions}
+        are_known = all(topic is not None and not topic.state.closed for topic in topics)
+        return bool(topics) and are_known and self._partitions.issuperset(partitions)
+
+    async def has_begun(self) -> bool:
+        """Whether BEGIN of the open transaction is stored, once that is known."""
+        await asyncio.wait({begun := asyncio.wrap_future(self._begun)})
+        return begun.result()
+
+    def stage(self, topic: TopicLog, batches: Batches, *, may_wait: bool = True) -> None:
+        """Stage records, after BEGIN. A repeat of what is staged changes nothing. If it may not
+        wait, it does not wait for BEGIN, and raises BlockingIOError if it would have to for
+        something else."""
+        with self._transaction(may_wait=may_wait):
             if self._begin is None or not self._partitions.issuperset(
                 TopicPartition(topic.name, partition) for partition in batches
             ):
                 raise InvalidTxnStateError("the partition was not added to the transaction")
             new = {p: b for p, b in batches.items() if self._is_next(topic, p, b)}
             if new:
-                segment = _stored(topic, new, topic.inline_bytes_max - self._kept_bytes, self._keep)
+                room = topic.inline_bytes_max - self._kept_bytes
+                segment = _stored(topic, new, room, self._keep, may_wait=may_wait)
                 if isinstance(segment, InlineSegment):
                     self._kept_bytes += len(segment.data)
-                self._topics[topic.name] = topic
+                self.topics[topic.name] = topic
                 _, segments = self._staged.setdefault(topic.topic_id, (topic, []))
                 segments.append(segment)
                 for partition, batch in new.items():
                     end = batch.base_sequence + batch.records.num_rows
                     self._sequences[topic.topic_id, partition] = end % SEQUENCES
             begin = self._begin
+        if not may_wait:
+            return
         # Without the lock: the records of other partitions come meanwhile.
         with suppress(TxlogError):
             begin()
@@ -461,9 +500,7 @@ class _Session:
             except (FencedError, TransactionAborted):
                 raise
             except TxlogError:
-                self._begin = in_background(
-                    self._connection.runtime.fan_out, self._session.store_begin
-                )
+                self._store_begin()
                 raise
 
     def _is_next(self, topic: TopicLog, partition: int, batch: SentBatch) -> bool:
@@ -517,9 +554,12 @@ def _stored(
     batches: Batches,
     inline_bytes_max: int,
     keep: Callable[[int], bool] = lambda _: True,
+    *,
+    may_wait: bool = True,
 ) -> Segment:
     """A segment with the batches; not stored yet, but to ride in the entry of their append or their
-    decision, if they take at most `inline_bytes_max` and `keep` has room for them."""
+    decision, if they take at most `inline_bytes_max` and `keep` has room for them. Raises
+    BlockingIOError if it has to be stored, and may not wait."""
     adapted = {}
     schema_id = topic.state.newest_schema_id
     for partition, batch in batches.items():
@@ -529,6 +569,8 @@ def _stored(
     inline = topic.encode_inline(adapted, schema_id, inline_bytes_max)
     if inline is not None and keep(len(inline.data)):
         return inline
+    if not may_wait:
+        raise BlockingIOError
     return topic.stage(adapted, schema_id)
 
 

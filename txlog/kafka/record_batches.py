@@ -7,6 +7,7 @@ compressed, so that a few bytes cannot claim gigabytes. Batches are served uncom
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -60,6 +61,12 @@ class SentBatch:
     is_transactional: bool
     records: pa.RecordBatch
     """In the physical form of a Kafka-shaped topic."""
+
+
+def size_at_most(data: bytes) -> float:
+    """The most bytes that `decoded` looks at: infinite for a compressed batch."""
+    is_plain = len(data) < HEAD.size or not data[_AFTER_CRC + 1] & _CODEC
+    return len(data) if is_plain else math.inf
 
 
 def decoded(data: bytes, decoded_bytes_max: int) -> SentBatch:
