@@ -8,6 +8,7 @@ nothing needs a lock.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -75,8 +76,10 @@ class Group:
     """Instance id of a static member -> its member id (KIP-345)."""
     pending: set[str] = field(default_factory=set)
     """Member ids that were given out, and have not joined (KIP-394)."""
+    unsynced: set[str] = field(default_factory=set)
+    """Ids of members that have joined this generation, and not asked for their share."""
     timer: asyncio.TimerHandle | None = None
-    """Ends the rebalance."""
+    """Ends the rebalance: first the joins, then the wait for `unsynced`."""
 
 
 class Groups:
@@ -219,6 +222,7 @@ class Groups:
         if code or group is None:
             return SyncGroupResponse(error_code=code, assignment=b"")
         member = group.members[request.member_id]
+        group.unsynced.discard(member.member_id)
         if group.phase is GroupPhase.COMPLETING_REBALANCE:
             _answer(member.syncing, _REBALANCES)
             member.syncing = asyncio.get_running_loop().create_future()
@@ -266,6 +270,9 @@ class Groups:
                 if member is not None:
                     self._drop(group, member, kafka.UnknownMemberIdError.errno)
                     self._rebalance(group)
+                    code = 0
+                elif member_id in group.pending:
+                    group.pending.discard(member_id)
                     code = 0
             answers.append(
                 LeaveGroupResponse.MemberResponse(
@@ -323,13 +330,20 @@ class Groups:
         for member in group.members.values():
             _answer(member.syncing, _REBALANCES)
         group.phase = GroupPhase.PREPARING_REBALANCE
-        longest = max(member.rebalance_timeout_s for member in group.members.values())
-        loop = asyncio.get_running_loop()
-        if is_new:
-            group.timer = loop.call_later(min(INITIAL_DELAY_S, longest), self._end, group)
-        else:
-            group.timer = loop.call_later(longest, self._end, group)
+        self._call_later(group, self._end, INITIAL_DELAY_S if is_new else math.inf)
+        if not is_new:
             self._end_if_complete(group)
+
+    @staticmethod
+    def _call_later(
+        group: Group, end: Callable[[Group], None], delay_max_s: float = math.inf
+    ) -> None:
+        """End what members have to do now, once the most patient one has waited long enough."""
+        if group.timer is not None:
+            group.timer.cancel()
+        longest_s = max(member.rebalance_timeout_s for member in group.members.values())
+        delay_s = min(longest_s, delay_max_s)
+        group.timer = asyncio.get_running_loop().call_later(delay_s, end, group)
 
     def _end_if_complete(self, group: Group) -> None:
         is_initial = group.generation == 0
@@ -355,10 +369,21 @@ class Groups:
         if group.leader not in joined:
             group.leader = next(iter(joined), "")
         group.phase = GroupPhase.COMPLETING_REBALANCE
+        group.unsynced = set(joined)
+        self._call_later(group, self._drop_unsynced)
         for member in group.members.values():
             joining, member.joining = member.joining, None
             self._keep_alive(group, member)
             _answer(joining, _joined(group, member))
+
+    def _drop_unsynced(self, group: Group) -> None:
+        """One that sends heartbeats only has partitions, and does not read them; or it is the
+        leader, for which the others wait."""
+        late = [member for name, member in group.members.items() if name in group.unsynced]
+        for member in late:
+            self._drop(group, member, kafka.UnknownMemberIdError.errno)
+        if late:
+            self._rebalance(group)
 
     def _rebalance(self, group: Group) -> None:
         """A member is gone."""

@@ -81,6 +81,19 @@ def test_member_that_leaves_while_others_join_is_told_so() -> None:
     assert asyncio.run(answers()) == [0, errors.UnknownMemberIdError.errno]
 
 
+def test_member_that_leaves_before_it_joins_is_forgotten() -> None:
+    async def answers() -> list[int]:
+        groups = Groups(SeededEntropy().token)
+        given = (await groups.join(join())).member_id
+        gone = [LeaveGroupRequest.MemberIdentity(member_id=given, group_instance_id=None)]
+        request = SimpleNamespace(group_id="g", members=gone, API_VERSION=3)
+        left = [groups.leave(request).members[0].error_code for _ in range(2)]
+        return [*left, (await groups.join(join(given))).error_code]
+
+    unknown = errors.UnknownMemberIdError.errno
+    assert asyncio.run(answers()) == [0, unknown, unknown]
+
+
 def test_members_of_a_group_that_another_gateway_takes_look_for_it() -> None:
     async def answers() -> list[int]:
         led = {"g"}

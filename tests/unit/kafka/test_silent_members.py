@@ -19,7 +19,14 @@ from txlog.testing.clock import SeededEntropy
 PARTITIONS = range(6)
 TIMEOUT_S = 10
 """Of a session, and of a rebalance, in `join`."""
-STEPS = ("stable", "hanging", "JoinGroup sent", "JoinGroup answered", "SyncGroup sent")
+STEPS = (
+    "stable",
+    "hanging",
+    "hanging before SyncGroup",
+    "JoinGroup sent",
+    "JoinGroup answered",
+    "SyncGroup sent",
+)
 """One that is hanging sends heartbeats, and nothing else."""
 UNKNOWN = errors.UnknownMemberIdError.errno
 
@@ -69,6 +76,10 @@ class Member:
             if joined.error_code:
                 continue
             self.joined = joined
+            while self.dies_at == "hanging before SyncGroup":
+                await asyncio.sleep(1)
+                if heartbeat(self._groups, joined) == UNKNOWN:
+                    return
             if self.dies_at == "JoinGroup answered":
                 return
             ids = [one.member_id for one in joined.members]
