@@ -226,6 +226,12 @@ class Cluster:
         topic = self.topic(name)
         return topic if topic.state.topic_id else self.present_topic(name)
 
+    def opened_topic(self, name: str) -> TopicLog | None:
+        """The same if this process has it open, else None; waits for no lock and no request."""
+        known = self._topics.get(name)
+        is_open = known is not None and known.state.topic_id and not known.state.closed
+        return known if is_open else None
+
     def learn_topic(self, opened: TopicOpened) -> None:
         """Take over what another process has read in the cluster's journal: the name's topic. It is
         ignored if this process has a topic of that name. The topic may be closed by now, which its

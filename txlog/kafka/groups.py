@@ -186,6 +186,8 @@ class Groups:
                 raise _NewMember(member_id)
             if known is not None:  # A static member that was started again replaces itself.
                 assignment = group.members[known].assignment
+                if known in group.unsynced:
+                    group.unsynced.add(member_id)
                 self._drop(group, group.members[known], kafka.FencedInstanceIdError.errno)
         elif member_id not in group.members and member_id not in group.pending:
             raise kafka.UnknownMemberIdError(f"member {member_id!r}")
@@ -352,9 +354,6 @@ class Groups:
 
     def _end(self, group: Group) -> None:
         """The members that have joined are the next generation."""
-        if group.timer is not None:
-            group.timer.cancel()
-            group.timer = None
         for member in list(group.members.values()):
             # A static member stays until its session ends (KIP-345).
             if member.joining is None and member.instance_id is None:

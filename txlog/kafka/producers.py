@@ -14,11 +14,10 @@ failed, has left is finished by the client's next request, or by `finish_decided
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -178,11 +177,11 @@ class Producers:
         is_current = known is not None and (known.pid, known.epoch) == (producer_id, epoch)
         return session is not None and is_current and session.add_at_once(topics)
 
-    def ready_for(self, transactional_id: str, partitions: Set[TopicPartition]) -> _Session | None:
-        """The id's session, if its open transaction has these partitions, at least one, and it has
-        written to their topics: nothing about them has to be looked up."""
-        session = self._sessions.get(transactional_id)
-        return session if session is not None and session.is_ready_for(partitions) else None
+    def begun(self, transactional_id: str | None) -> Future[bool] | None:
+        """Whether BEGIN of the id's transaction is stored, once that is known. None if there is
+        none, or if the transaction has outgrown what waits in memory."""
+        session = None if transactional_id is None else self._sessions.get(transactional_id)
+        return session.begun if session is not None and session.is_small else None
 
     def open_partitions(self, transactional_id: str) -> set[TopicPartition]:
         """Partitions that this gateway's open transaction of the id writes to."""
@@ -282,10 +281,10 @@ class _Session:
         self._begin: Callable[[], None] | None = None
         """The running BEGIN; None without a transaction."""
         self._partitions: set[TopicPartition] = set()
-        self._begun: Future[bool] = Future()
-        """Whether BEGIN is stored, once that is known."""
-        self.topics: dict[str, TopicLog] = {}
-        """Topics that were written to."""
+        self.begun: Future[bool] | None = None
+        """Whether the newest BEGIN is stored, once that is known."""
+        self.is_small = True
+        """Whether the newest records of the open transaction wait in memory."""
         self._groups: set[str] = set()
         self._staged: dict[str, tuple[TopicLog, list[Segment]]] = {}
         self._sequences: dict[tuple[str, int], int] = {}
@@ -362,6 +361,7 @@ class _Session:
     def _clear(self) -> None:
         self._release()
         self._begin = self._dropped = None
+        self.is_small = True
         self._partitions, self._groups = set(), set()
 
     def _release(self) -> None:
@@ -424,7 +424,7 @@ class _Session:
 
     def _store_begin(self) -> None:
         """Store BEGIN in the background."""
-        begun = self._begun = Future[bool]()
+        begun = self.begun = Future[bool]()
 
         def store() -> None:
             try:
@@ -438,8 +438,8 @@ class _Session:
         """See Producers.add_at_once."""
         partitions = set()
         for topic in topics:
-            known = self.topics.get(topic.name)
-            count = 0 if known is None or known.state.closed else len(known.state.partitions)
+            known = self._connection.cluster.opened_topic(topic.name)
+            count = 0 if known is None else len(known.state.partitions)
             if not all(0 <= partition < count for partition in topic.partitions):
                 return False
             partitions |= {TopicPartition(topic.name, p) for p in topic.partitions}
@@ -449,17 +449,6 @@ class _Session:
         except (BlockingIOError, TxlogError):
             return False
         return True
-
-    def is_ready_for(self, partitions: Set[TopicPartition]) -> bool:
-        """See Producers.ready_for."""
-        topics = {self.topics.get(where.topic) for where in partitions}
-        are_known = all(topic is not None and not topic.state.closed for topic in topics)
-        return bool(topics) and are_known and self._partitions.issuperset(partitions)
-
-    async def has_begun(self) -> bool:
-        """Whether BEGIN of the open transaction is stored, once that is known."""
-        await asyncio.wait({begun := asyncio.wrap_future(self._begun)})
-        return begun.result()
 
     def stage(self, topic: TopicLog, batches: Batches, *, may_wait: bool = True) -> None:
         """Stage records, after BEGIN. A repeat of what is staged changes nothing. If it may not
@@ -474,9 +463,9 @@ class _Session:
             if new:
                 room = topic.inline_bytes_max - self._kept_bytes
                 segment = _stored(topic, new, room, self._keep, may_wait=may_wait)
+                self.is_small = isinstance(segment, InlineSegment)
                 if isinstance(segment, InlineSegment):
                     self._kept_bytes += len(segment.data)
-                self.topics[topic.name] = topic
                 _, segments = self._staged.setdefault(topic.topic_id, (topic, []))
                 segments.append(segment)
                 for partition, batch in new.items():

@@ -36,6 +36,7 @@ from txlog.kafka.topic_records import stored_form
 from txlog.metrics.listening import parsed_listen
 from txlog.model import IsolationLevel, OffsetAndMetadata, TopicPartition
 from txlog.topic.read.time_lookup import offset_for_time, offset_of_max_time
+from txlog.topic.records.schema import is_kafka_schema
 from txlog.topic.topic_log import TopicLog
 
 if TYPE_CHECKING:
@@ -47,8 +48,9 @@ _FETCH_TRY_S, _FAR_FETCH_TRY_S = 0.05, 0.25
 """Between two looks for records that another process has written, while a fetch waits."""
 FETCH_WAIT_MAX_S = 60.0
 """A client that has gone is not always noticed while it waits; another one asks again."""
-_AT_ONCE_BYTES_MAX = 12 << 10
-"""Records of one request that the event loop stages itself: it takes a tenth of a millisecond."""
+_AT_ONCE_BYTES_MAX, _AT_ONCE_PARTS_MAX = 12 << 10, 4
+"""Of a request that the event loop serves itself. Each partition takes a quarter of a millisecond,
+and so many bytes of the smallest records a millisecond."""
 _TRANSACTION = 1
 """The key type of FindCoordinator for a transactional id."""
 _TELLS_OF_FENCING = 4
@@ -182,38 +184,54 @@ _Answers: TypeAlias = dict[str, dict[int, _Answer]]
 async def _produced_at_once(server: KafkaServer, request: Any) -> _Answers | None:
     """Stage few records of a transaction without a thread, which would take longer than the rest.
     None if something has to be looked up, stored or repeated; what is staged by then is known."""
-    session = server.producers.ready_for(request.transactional_id, produced_to(request))
-    parts = (part.records or b"" for one in request.topic_data for part in one.partition_data)
-    if session is None or sum(map(size_at_most, parts)) > _AT_ONCE_BYTES_MAX:
+    parts = [part for topic in request.topic_data for part in topic.partition_data]
+    size = sum(size_at_most(part.records or b"") for part in parts)
+    if not parts or len(parts) > _AT_ONCE_PARTS_MAX or size > _AT_ONCE_BYTES_MAX:
+        return None
+    begun = server.producers.begun(request.transactional_id)
+    if begun is None:
         return None
     try:
-        done = _produce(server, request, session.topics)
+        done = _produce(server, request, may_wait=False)
     except BlockingIOError:
         return None
-    return done if await session.has_begun() else None
+    if not begun.done():  # Not awaited itself: BEGIN goes on without a client that has gone.
+        await asyncio.wait({asyncio.wrap_future(begun)})
+    return done if begun.result() else None
 
 
-def _produce(
-    server: KafkaServer, request: Any, known: Mapping[str, TopicLog] | None = None
-) -> _Answers:
-    """`known`: only to these topics. Then it raises BlockingIOError if it would have to wait, and
-    does not wait for BEGIN."""
-    calls = [partial(_produce_topic, server, request, one, known) for one in request.topic_data]
-    fan_out = server.connection.runtime.fan_out if known is None else SerialFanOut()
+def _produce(server: KafkaServer, request: Any, *, may_wait: bool = True) -> _Answers:
+    """Without `may_wait` it raises BlockingIOError if it would have to wait, and does not wait for
+    BEGIN."""
+    calls = [partial(_produce_topic, server, request, one, may_wait) for one in request.topic_data]
+    fan_out = server.connection.runtime.fan_out if may_wait else SerialFanOut()
     names = [topic.name for topic in request.topic_data]
     return dict(zip(names, fan_out.run_all(calls), strict=True))
 
 
+def _topic_to(server: KafkaServer, data: Any, may_wait: bool) -> TopicLog:
+    """The topic that records are sent to. Without `may_wait` it is open, has the partitions, and
+    stores records as they are; else BlockingIOError is raised."""
+    if may_wait:
+        return server.connection.cluster.known_topic(data.name)
+    topic = server.connection.cluster.opened_topic(data.name)
+    if topic is None or not is_kafka_schema(topic.schema()):
+        raise BlockingIOError
+    count = len(topic.state.partitions)
+    if not all(0 <= part.index < count for part in data.partition_data):
+        raise BlockingIOError
+    return topic
+
+
 def _produce_topic(
-    server: KafkaServer, request: Any, data: Any, known: Mapping[str, TopicLog] | None
+    server: KafkaServer, request: Any, data: Any, may_wait: bool
 ) -> dict[int, _Answer]:
     answers: dict[int, _Answer] = {}
     batches: dict[tuple[int, int], dict[int, SentBatch]] = {}
-    topic_of = server.connection.cluster.known_topic if known is None else known.__getitem__
     try:
         if request.acks not in (-1, 0, 1):
             raise kafka.InvalidRequiredAcksError(f"acks {request.acks}")
-        topic = topic_of(data.name)
+        topic = _topic_to(server, data, may_wait)
     except (TxlogError, kafka.BrokerResponseError) as error:
         return dict.fromkeys((part.index for part in data.partition_data), _refusal(error))
     now_ms = server.connection.runtime.clock.wall_ms()
@@ -230,7 +248,7 @@ def _produce_topic(
     # partitions (KIP-360). The older ones come first: later they would be refused.
     for who, own in sorted(batches.items()):
         try:
-            answers |= _written(server, request, topic, who, own, may_wait=known is None)
+            answers |= _written(server, request, topic, who, own, may_wait)
         except (TxlogError, kafka.BrokerResponseError) as error:
             answers |= dict.fromkeys(own, _refusal(error))
     return answers
@@ -253,7 +271,6 @@ def _written(
     topic: TopicLog,
     who: tuple[int, int],
     batches: Mapping[int, SentBatch],
-    *,
     may_wait: bool,
 ) -> dict[int, _Answer]:
     """Of one producer id and epoch."""

@@ -5,6 +5,7 @@ import asyncio
 import gzip
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -13,13 +14,12 @@ from kafka.protocol import producer
 
 from tests.logs.memory_log import MemoryLog
 from tests.processes.kafka_gateway import WAIT_S
-from tests.stores.scripted_store import unavailable
+from tests.stores.scripted_store import Call, unavailable
 from tests.unit.kafka.raw_requests import asked
 from tests.unit.kafka.test_decided_commits import HeldGateway
 from tests.unit.kafka.test_one_log import serving
 from tests.unit.kafka.test_refusals import batch, code_of, compressed, request
-from txlog.kafka.record_batches import decoded, size_at_most
-from txlog.model import TopicPartition
+from txlog.kafka.record_batches import SentBatch, decoded, size_at_most
 from txlog.storage.store import CreateResult
 
 
@@ -91,89 +91,72 @@ def test_transaction_that_is_refused_takes_no_partition(
 # Records.
 
 
-def sent(gateway: HeldGateway, sequence: int, *values: bytes) -> dict[int, object]:
+def sent(gateway: HeldGateway, sequence: int, *values: bytes) -> dict[int, SentBatch]:
     known = gateway.client.known
-    who = {"pid": known.pid, "epoch": known.epoch, "sequence": sequence}
-    return {0: decoded(batch(*values, **who, is_transactional=True), 1 << 20)}
+    data = batch(
+        *values, pid=known.pid, epoch=known.epoch, sequence=sequence, is_transactional=True
+    )
+    return {0: decoded(data, 1 << 20)}
 
 
-def is_ready(gateway: HeldGateway, *partitions: int, topic: str = "t") -> bool:
-    named = {TopicPartition(topic, partition) for partition in partitions}
-    return gateway.producers.ready_for("id", named) is not None
+def stage_at_once(gateway: HeldGateway, sequence: int, *values: bytes) -> None:
+    known = gateway.client.known
+    session = gateway.producers.session("id", known.pid, known.epoch)
+    topic = gateway.connection.cluster.opened_topic("t")
+    assert topic is not None
+    session.stage(topic, sent(gateway, sequence, *values), may_wait=False)
 
 
-def test_few_records_are_staged_without_a_request_and_their_answer_waits_for_begin(
+def test_few_records_are_staged_without_a_request_before_begin_is_stored(
     log: MemoryLog, gateway: HeldGateway
 ) -> None:
     gateway.fan_out.let_go()
-    requests = len(gateway.store.writes)
     assert adds(gateway)
-    session = gateway.producers.ready_for("id", {TopicPartition("t", 0)})
-    assert session is not None
-    session.stage(session.topics["t"], sent(gateway, 1, b"2"), may_wait=False)
+    requests = len(gateway.store.writes)
+    stage_at_once(gateway, 1, b"2")
+    begun = gateway.producers.begun("id")
+    assert begun is not None
+    assert not begun.done()
     assert len(gateway.store.writes) == requests
-
-    async def begun_after_the_store_has_it() -> bool:
-        answer = asyncio.ensure_future(session.has_begun())
-        await asyncio.sleep(0)
-        assert not answer.done()
-        gateway.fan_out.let_go()
-        return await answer
-
-    assert asyncio.run(begun_after_the_store_has_it())
+    gateway.fan_out.let_go()
+    assert begun.result(0)
     gateway.client.end(commits=True)
     gateway.producers.close()
     assert log.values("t") == [b"1", b"2"]
     log.check()
 
 
-def test_records_of_what_is_not_known_are_left_to_a_thread(
-    log: MemoryLog, gateway: HeldGateway
-) -> None:
-    assert not is_ready(gateway, 0)  # No transaction is open.
-    assert adds(gateway)
-    assert is_ready(gateway, 0)
-    assert not is_ready(gateway)
-    assert not is_ready(gateway, 0, 1)
-    assert not is_ready(gateway, 0, topic="another")
-    assert gateway.producers.ready_for("another", {TopicPartition("t", 0)}) is None
-    log.admin.delete_topics(["t"])
-    gateway.connection.cluster.known_topic("t").catch_up()
-    assert not is_ready(gateway, 0)
-
-
 def test_records_that_must_be_stored_are_left_to_a_thread_and_kept_once(
     log: MemoryLog, gateway: HeldGateway
 ) -> None:
     assert adds(gateway)
-    session = gateway.producers.ready_for("id", {TopicPartition("t", 0)})
-    assert session is not None
-    topic = session.topics["t"]
-    large = sent(gateway, 1, bytes(topic.inline_bytes_max))
+    known, topic = gateway.client.known, gateway.connection.cluster.known_topic("t")
+    large = bytes(topic.inline_bytes_max)
     requests = len(gateway.store.writes)
     with pytest.raises(BlockingIOError):
-        session.stage(topic, large, may_wait=False)
+        stage_at_once(gateway, 1, large)
     assert len(gateway.store.writes) == requests
-    session.stage(topic, large)
-    session.stage(topic, large, may_wait=False)  # A repeat.
+    session = gateway.producers.session("id", known.pid, known.epoch)
+    session.stage(topic, sent(gateway, 1, large))
+    assert gateway.producers.begun("id") is None  # The next ones go to a thread at once.
+    stage_at_once(gateway, 1, large)  # A repeat.
     gateway.client.end(commits=True)
     gateway.producers.close()
-    assert log.values("t") == [b"1", bytes(topic.inline_bytes_max)]
+    assert log.values("t") == [b"1", large]
+    assert adds(gateway)
+    assert gateway.producers.begun("id") is not None
     log.check()
 
 
 def test_event_loop_stages_nothing_while_the_transaction_is_committed(
     gateway: HeldGateway,
 ) -> None:
-    topic = gateway.connection.cluster.known_topic("t")
-    gateway.client.send(topic, b"2")
-    session = gateway.producers.ready_for("id", {TopicPartition("t", 0)})
-    assert session is not None
+    gateway.client.send(gateway.connection.cluster.known_topic("t"), b"2")
     found = []
 
     def stage_meanwhile(create: object) -> CreateResult:
         with pytest.raises(BlockingIOError):
-            session.stage(topic, sent(gateway, 2, b"3"), may_wait=False)
+            stage_at_once(gateway, 2, b"3")
         found.append(True)
         return create()  # type: ignore[operator, no-any-return]
 
@@ -207,26 +190,30 @@ class RawClient:
         self.who = {"pid": answer.producer_id, "epoch": answer.producer_epoch}
         self.sequence = 0
 
-    def begin(self) -> int:
+    def begin(self, partition: int = 0) -> int:
         kind = producer.AddPartitionsToTxnRequest
+        topic = kind.AddPartitionsToTxnTopic(name="t", partitions=[partition])
         added = asked(
             self.connection,
             kind(
                 v3_and_below_transactional_id="id",
                 v3_and_below_producer_id=self.who["pid"],
                 v3_and_below_producer_epoch=self.who["epoch"],
-                v3_and_below_topics=[kind.AddPartitionsToTxnTopic(name="t", partitions=[0])],
+                v3_and_below_topics=[topic],
             ),
             3,
         )
-        [topic] = added.results_by_topic_v3_and_below
-        return int(topic.results_by_partition[0].partition_error_code)
+        [found] = added.results_by_topic_v3_and_below
+        return int(found.results_by_partition[0].partition_error_code)
 
     def send(self, value: bytes) -> int:
-        data = batch(value, **self.who, sequence=self.sequence, is_transactional=True)
-        code = code_of(self.connection, request(data, topic="t", transactional_id="id"))
+        code = code_of(self.connection, self.produced(value))
         self.sequence += code == 0
         return code
+
+    def produced(self, value: bytes, partition: int = 0) -> producer.ProduceRequest:
+        data = batch(value, **self.who, sequence=self.sequence, is_transactional=True)
+        return request(data, topic="t", partition=partition, transactional_id="id")
 
     def commit(self) -> int:
         end = producer.EndTxnRequest(
@@ -264,6 +251,7 @@ def test_records_whose_begin_cannot_be_stored_are_refused_and_a_repeat_is_stored
 
 
 def test_request_without_a_partition_is_answered(log: MemoryLog) -> None:
+    kind = producer.ProduceRequest.TopicProduceData
     empty = request(b"", topic="t", transactional_id="id")
     empty.topic_data = []
     with serving(log.admin) as address:
@@ -272,3 +260,54 @@ def test_request_without_a_partition_is_answered(log: MemoryLog) -> None:
             assert asked(client.connection, empty, 8).responses == []
             assert [client.begin(), client.send(b"1"), client.commit()] == [0, 0, 0]
             assert asked(client.connection, empty, 8).responses == []
+            assert client.begin() == 0
+            beside = client.produced(b"2")
+            beside.topic_data.append(kind(name="other", partition_data=[]))
+            answers = asked(client.connection, beside, 8).responses
+            assert [one.name for one in answers] == ["t", "other"]
+            assert client.commit() == 0
+    assert log.values("t") == [b"1", b"2"]
+    log.check()
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        request(batch(b"x"), topic="t", partition=9, transactional_id="id"),
+        request(batch(b"x"), topic="unknown", transactional_id="id"),
+        request(b"", topic="t", transactional_id="id"),
+    ],
+)
+def test_event_loop_makes_no_request_to_the_store(
+    log: MemoryLog, client: RawClient, odd: producer.ProduceRequest
+) -> None:
+    assert [client.begin(), client.send(b"2")] == [0, 0]
+    by_loop = []
+
+    def noted(call: Call) -> object:
+        with suppress(RuntimeError):  # No loop runs in this thread.
+            by_loop.append(asyncio.get_running_loop())
+        return call()
+
+    log.store.on(".*", "", noted, times=1_000)
+    assert code_of(client.connection, odd)
+    assert not by_loop
+    log.store.heal()
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_topic_that_is_created_again_takes_records(
+    log: MemoryLog, client: RawClient, is_known: bool
+) -> None:
+    other = log.process_admin()
+    other.delete_topics(["t"])
+    other.create_topic("t", 5)
+    if is_known:
+        log.connection.cluster.topics()  # Metadata of another client.
+    log.connection.cluster.present_topic("t")
+    for partition in (0, 4):
+        assert client.begin(partition) == 0
+        assert code_of(client.connection, client.produced(b"2", partition)) == 0
+        assert client.commit() == 0
+    assert client.begin() == 0  # The markers come before it.
+    assert log.values("t") == [b"2", b"2"]

@@ -135,3 +135,25 @@ def test_group_goes_on_without_a_member_that_was_killed(step: str, is_leader: bo
         groups.drop("g")
 
     played(run())
+
+
+def test_static_member_that_is_started_again_before_its_share_has_no_more_time() -> None:
+    async def run() -> None:
+        groups = Groups(SeededEntropy().token)
+        first = await groups.join(join())
+        joins = [groups.join(join(first.member_id)), groups.join(join(instance="x"))]
+        leader, static = await asyncio.gather(*joins)
+        assert leader.leader == leader.member_id
+        shares = {one.member_id: b"0" for one in leader.members}
+        await groups.sync(sync(leader, shares))
+        again = await groups.join(join(instance="x"))
+        assert again.generation_id == static.generation_id
+        passed_s = 0
+        while heartbeat(groups, again, "x") != UNKNOWN:
+            assert passed_s <= TIMEOUT_S
+            heartbeat(groups, leader)
+            await asyncio.sleep(1)
+            passed_s += 1
+        groups.drop("g")
+
+    played(run())
