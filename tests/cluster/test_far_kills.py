@@ -157,6 +157,7 @@ class Far:
 
     def stop(self, step: Step) -> tuple[int, list[HeldRequest]]:
         """Send new records, and stop the process at the step; its id, and what it waits for."""
+        self.line.logged()
         first = [self.hold(step.follows, COMMITTER)] if step.follows else []
         held = [] if first else [self.hold(wait, step.role) for wait in step.waits]
         if step.is_new:
@@ -164,14 +165,23 @@ class Far:
             kill(p for p in of_driver(self.stream, step.role) if not p.children())
         self.stream.put()
         for one in first:
-            one.reached.result(WAIT_S)
+            self.reached(one)
             held = [self.hold(wait, step.role) for wait in step.waits]
             one.release()
-        (pid,) = {pid_of(one.reached.result(WAIT_S)) for one in held}
+        (pid,) = {pid_of(self.reached(one)) for one in held}
         if step.is_unread:
             os.kill(pid, signal.SIGSTOP)
             assert [b" 200 " in arrival(one) for one in held] == [True]
         return pid, held
+
+    def reached(self, held: HeldRequest) -> int:
+        """The port of the process that waits for what is held."""
+        try:
+            return held.reached.result(WAIT_S)
+        except TimeoutError:
+            met = [f"{one.port} {one.verb} {one.path}" for one in self.line.logged()]
+            lines = "\n".join((*met, *self.failures()))
+            pytest.fail(f"no such request came within {WAIT_S} s, only:\n{lines}")
 
     def is_decided(self) -> bool:
         """Whether the log has all batches up to the end of the input."""
@@ -224,7 +234,7 @@ def test_I5_I6_I10_process_of_the_driver_killed_while_it_waits(far: Far, name: s
     assert step.is_decided in (None, far.is_decided())
     stream.put()
     if met is not None:
-        met.reached.result(WAIT_S)
+        far.reached(met)
         status = b" 412 " if step.is_too_late else b" 200 "
         assert {status in arrival(one) for one in held} == {True}
         met.release()
