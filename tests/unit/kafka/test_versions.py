@@ -50,7 +50,7 @@ class Client:
     def __init__(self, connection: socket.socket) -> None:
         self.name = f"{GROUP}-{next(_numbers)}"
         join = consumer.JoinGroupRequest(
-            group_id=self.name, session_timeout_ms=6_000, rebalance_timeout_ms=1, member_id="",
+            group_id=self.name, session_timeout_ms=6_000, rebalance_timeout_ms=6_000, member_id="",
             group_instance_id="one", protocol_type="consumer", protocols=[("range", b"")],
         )  # fmt: skip
         joined = asked(connection, join, 5)
@@ -115,7 +115,7 @@ def requests(client: Client) -> list[ApiMessage]:
         admin.DeleteRecordsRequest(topics=[(name, [(0, 1)])], **WAITS),
         metadata.FindCoordinatorRequest(key=name, key_type=0),
         consumer.JoinGroupRequest(
-            group_id=f"{name}-new", session_timeout_ms=6_000, rebalance_timeout_ms=1,
+            group_id=f"{name}-new", session_timeout_ms=6_000, rebalance_timeout_ms=6_000,
             member_id="", group_instance_id="one", protocol_type="consumer",
             protocols=[("range", b"")],
         ),
