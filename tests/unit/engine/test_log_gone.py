@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.logs.empty_log import empty_log
+from tests.unit.open_files import open_below
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
@@ -247,18 +248,15 @@ def test_pruning_and_maintenance_keep_foreign_files_beside_the_logs_own(root: Pa
 
 
 def test_process_keeps_at_most_CONNECTIONS_MAX_logs_open(tmp_path: Path) -> None:
-    def open_files() -> int:
-        gc.collect()
-        return len(os.listdir("/proc/self/fd"))
-
     connections.clear()
-    before = open_files()
     for number in range(CONNECTIONS_MAX + 10):
         connect(empty_log(tmp_path / str(number)))
     assert len(connections) == CONNECTIONS_MAX
-    assert open_files() <= before + 2 * CONNECTIONS_MAX
+    gc.collect()
+    assert open_below(tmp_path) <= 2 * CONNECTIONS_MAX
     connections.clear()
-    assert open_files() <= before
+    gc.collect()
+    assert not open_below(tmp_path)
 
 
 def test_replaced_logs_leak_no_open_files(tmp_path: Path) -> None:
@@ -268,8 +266,7 @@ def test_replaced_logs_leak_no_open_files(tmp_path: Path) -> None:
         shutil.rmtree(root)
         empty_log(tmp_path / "log")
     gc.collect()
-    held = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
-    assert len([path for path in held if path.startswith(str(tmp_path))]) <= 4
+    assert open_below(tmp_path) <= 4
 
 
 @pytest.mark.timeout(30)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.open_files import open_below
 from txlog.clock import Runtime, ThreadBackground
 from txlog.storage import LocalStore, MemoryStore
 from txlog.storage.disk.folder_lock import STUCK_MS, TURN_WAIT_MS_MAX
@@ -207,7 +208,7 @@ def test_turn_that_was_waited_for_holds_the_lock_until_it_ends(
         manual_runtime(clock=clock), new_event=UntilTheHolderIsGone, background=background
     )
     store = _with_folders(LocalStore(tmp_path, runtime))
-    open_files = len(os.listdir("/proc/self/fd"))
+    open_files = open_below(tmp_path)
     holder.enter_context(locked(tmp_path / FOLDER))
     with (
         turn(store, FOLDER, nothing) as others_had_it,
@@ -218,12 +219,12 @@ def test_turn_that_was_waited_for_holds_the_lock_until_it_ends(
     assert others_had_it
     with locked(tmp_path / FOLDER):
         pass
-    assert len(os.listdir("/proc/self/fd")) == open_files
+    assert open_below(tmp_path) == open_files
 
 
 def test_waiting_writer_prepares_once_it_is_the_next_while_another_writes(tmp_path: Path) -> None:
     store = _with_folders(LocalStore(tmp_path, Runtime()))
-    open_files = len(os.listdir("/proc/self/fd"))
+    open_files = open_below(tmp_path)
     prepared: list[bool] = []
     with ExitStack() as holder:
 
@@ -241,7 +242,7 @@ def test_waiting_writer_prepares_once_it_is_the_next_while_another_writes(tmp_pa
                 pass
             with locked(tmp_path / FOLDER_ABOVE):  # Another writer is the next.
                 pass
-    assert len(os.listdir("/proc/self/fd")) == open_files
+    assert open_below(tmp_path) == open_files
 
 
 def test_waiting_writer_prepares_nothing_while_another_is_the_next(tmp_path: Path) -> None:
@@ -263,12 +264,12 @@ def test_I16_stalled_lock_holder_costs_one_thread_and_one_open_file(tmp_path: Pa
     store = _with_folders(LocalStore(tmp_path, replace(Runtime(), clock=clock)))
     with locked(tmp_path / FOLDER):
         with turn(store, FOLDER, nothing):  # Finds that the holder stalls.
-            open_files, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+            open_files, threads = open_below(tmp_path), threading.active_count()
         for _ in range(20):
             clock.sleep_ms(LONG_MS)
             with turn(store, FOLDER, nothing) as others_had_it:
                 assert others_had_it
-        assert len(os.listdir("/proc/self/fd")) <= open_files
+        assert open_below(tmp_path) <= open_files
         assert threading.active_count() <= threads
 
 
@@ -309,13 +310,13 @@ def test_writer_proceeds_without_its_turn_if_no_thread_is_left_to_wait_for_it(
         new_event=lambda: PassingTime(clock, lambda: None),
     )
     store = _with_folders(LocalStore(tmp_path, runtime))
-    open_files, begun_ms = len(os.listdir("/proc/self/fd")), clock.monotonic_ms()
+    open_files, begun_ms = open_below(tmp_path), clock.monotonic_ms()
     with locked(tmp_path / FOLDER):
         for _ in range(2):
             with turn(store, FOLDER, nothing) as others_had_it:
                 assert others_had_it
     assert clock.monotonic_ms() == begun_ms, "nothing would end a wait"
-    assert len(os.listdir("/proc/self/fd")) == open_files
+    assert open_below(tmp_path) == open_files
     with turn(store, FOLDER, nothing) as others_had_it:
         assert not others_had_it
 
